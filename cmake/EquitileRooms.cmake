@@ -1,0 +1,38 @@
+# The tree is the build: a room is a folder of equitile/, and a file's ending says what it is.
+#   thing.cc -> the library    thing_test.cc -> test_<room>    thing_bench.cc -> bench_<room>    thing_fuzz.cc -> fuzz_<thing>
+# comm/mpi is the one folder that is not part of the library: programs that want MPI link equitile_mpi as well.
+set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model search)
+
+function(equitile_room_sources out room)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*.cc")
+  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_fuzz)\\.cc$|/comm/mpi/")
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+function(equitile_add_room_tests)
+  find_package(GTest REQUIRED)
+  find_package(rapidcheck REQUIRED)
+  include(GoogleTest)
+  foreach(room ${EQUITILE_ROOMS})
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*_test.cc")
+    list(FILTER tests EXCLUDE REGEX "/comm/mpi/")
+    if(tests)
+      add_executable(test_${room} ${tests})
+      target_link_libraries(test_${room} PRIVATE equitile GTest::gtest GTest::gtest_main rapidcheck)
+      target_compile_definitions(test_${room} PRIVATE EQUITILE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+      gtest_discover_tests(test_${room} TEST_PREFIX "${room}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+                           PROPERTIES TIMEOUT 600)
+    endif()
+  endforeach()
+endfunction()
+
+function(equitile_add_room_benches)
+  find_package(benchmark REQUIRED)
+  foreach(room ${EQUITILE_ROOMS})
+    file(GLOB_RECURSE benches CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*_bench.cc")
+    if(benches)
+      add_executable(bench_${room} ${benches})
+      target_link_libraries(bench_${room} PRIVATE equitile benchmark::benchmark benchmark::benchmark_main)
+    endif()
+  endforeach()
+endfunction()
