@@ -14,10 +14,9 @@ namespace equitile {
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
-  template <typename... Args>
-  Error(fmt::format_string<Args...> format, Args&&... args)
-    requires(sizeof...(Args) > 0)
-      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+  template <typename First, typename... Rest>
+  Error(fmt::format_string<First, Rest...> format, First&& first, Rest&&... rest)
+      : std::runtime_error(fmt::format(format, std::forward<First>(first), std::forward<Rest>(rest)...)) {}
 };
 
 // What was given cannot be used (exit code 2): a flag, a value, a file, a shape. Written as "[room] thing: what is wrong; what
