@@ -1,0 +1,160 @@
+// The one value that every planner makes and everything else reads: who computes which row, and how
+// Q, K and V get there. A Plan knows no mask: the same Plan can be lowered for, and scored against,
+// many masks of the same shape.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "equitile/base/range.h"
+#include "equitile/pattern/block_grid.h"
+#include "equitile/pattern/token_grid.h"
+
+namespace equitile {
+
+// What is divided: given to every planner, decided by none. Sizes only.
+struct Problem {
+  int32_t ranks = 1;
+  Lanes lanes;
+  BlockGrid grid;
+  TokenGrid token_grid;            // used only where a lane is not in natural order
+  std::vector<TokenOrder> orders;  // [lanes], or empty: every lane in natural (home) order
+
+  TokenOrder OrderOf(int64_t lane) const {
+    return orders.empty() ? TokenOrder::kFHW : orders[static_cast<size_t>(lane)];
+  }
+  friend bool operator==(const Problem&, const Problem&) = default;
+};
+
+// Throws InputError: ranks < 1, bad grid, wrong number of orders, or an order whose token grid does
+// not cover q and kv tokens. Brings `orders` to its one form (empty when all are natural, and then
+// no token grid).
+Problem CheckedProblem(Problem problem);
+
+// Rows [end of the run before, end) of one lane are computed by `rank`; they travel in exchange
+// stage `stage`.
+struct RowRun {
+  int32_t end = 0;    // q block, half open; the last run of a lane ends at q_blocks
+  int32_t rank = 0;   // computes these rows
+  int32_t stage = 0;  // head group: stage k+1 is exchanged while stage k is computed. One per
+                      // (lane, rank). 0 in ring plans
+
+  friend bool operator==(const RowRun&, const RowRun&) = default;
+};
+using RowRuns = std::vector<RowRun>;
+
+// Ranks that pass K/V on to each other. In stage s ring rank r (an index into `ranks`) holds the kv
+// blocks that ring rank (r + s) mod R owns. One group per Ulysses group; R = ranks.size(), equal
+// for all groups of a plan.
+struct RingGroup {
+  std::vector<int32_t> ranks;  // [R] global rank of ring rank r
+  std::vector<int32_t>
+      lanes;  // the group's lanes, in the planner's order (for dbsp: its part of head_perm)
+  std::vector<int32_t>
+      kv_owner;  // [kv_blocks] ring rank at which the block starts, for every lane of the group
+
+  friend bool operator==(const RingGroup&, const RingGroup&) = default;
+};
+
+// How K and V reach the ranks.
+enum class Movement : uint8_t {
+  kExchange,  // straight from home to every rank that owns rows of the lane (ulysses, fractional);
+              // rows are computed whole
+  kRing,  // to the block's owner in the ring group, then around the ring (ring, usp, dbsp); rows in
+          // R parts
+};
+
+// Which planner made it, with everything that decided the result: printed, hashed, kept in files.
+struct PlannerLabel {
+  std::string name;                               // "usp", "dbsp+", "fractional"
+  int32_t ulysses = 0, ring = 0;                  // degrees; 0 where the kind has none
+  std::map<std::string, std::string> parameters;  // "reward" -> "2"
+
+  std::string Text() const;  // "usp:4x2", "fractional"
+  friend bool operator==(const PlannerLabel&, const PlannerLabel&) = default;
+};
+
+// Everything a Plan consists of, before it is checked.
+struct PlanParts {
+  Problem problem;
+  PlannerLabel planner;
+  Movement movement = Movement::kExchange;
+  bool needed_kv_only =
+      false;  // leave out K/V blocks that no row of the receiver keeps (dbsp+, fractional)
+
+  // Distinct row maps and which of them a lane has; lanes of one Ulysses group share one.
+  std::vector<RowRuns> row_maps;
+  std::vector<int32_t> map_of_lane;  // [lanes]
+
+  std::vector<RingGroup>
+      rings;  // kRing: every lane and every rank in exactly one group; kExchange: empty
+
+  friend bool operator==(const PlanParts&, const PlanParts&) = default;
+};
+
+// Small, immutable, equal exactly when everything in it is equal.
+class Plan {
+ public:
+  Plan() = default;
+  // Throws InputError if the parts do not make a plan (an owner out of range, a lane in two rings,
+  // a row without owner ...), in words. Brings row maps to their one form: neighbouring runs of one
+  // rank joined, equal maps shared.
+  explicit Plan(PlanParts parts);
+
+  const PlanParts& parts() const { return parts_; }
+  const Problem& problem() const { return parts_.problem; }
+  const PlannerLabel& planner() const { return parts_.planner; }
+  int32_t ranks() const { return parts_.problem.ranks; }
+  Movement movement() const { return parts_.movement; }
+  bool needed_kv_only() const { return parts_.needed_kv_only; }
+  const std::vector<RingGroup>& rings() const { return parts_.rings; }
+
+  const RowRuns& RunsOf(int64_t lane) const {
+    return parts_.row_maps[static_cast<size_t>(parts_.map_of_lane[static_cast<size_t>(lane)])];
+  }
+  int32_t RowOwner(int64_t lane,
+                   int64_t q_block) const;  // binary search; loops over rows should walk RunsOf
+  std::vector<int32_t> RowOwners(int64_t lane) const;  // [q_blocks]
+
+  int32_t Stages() const {
+    return stages_;
+  }                         // ring: R; exchange: number of head groups, at least 1
+  bool SplitsRows() const;  // partial results are merged: not bit-reproducible
+  uint64_t hash() const {
+    return hash_;
+  }  // of every part; the same on every machine and in every run
+
+  friend bool operator==(const Plan& a, const Plan& b) { return a.parts_ == b.parts_; }
+
+ private:
+  PlanParts parts_;
+  int32_t stages_ = 1;
+  uint64_t hash_ = 0;
+};
+
+// --- What partitioners hand over
+// -------------------------------------------------------------------------------------------
+
+// One Ulysses group as ring, usp and dbsp decide it. For R = 1 the owners are all 0.
+struct UlyssesGroup {
+  std::vector<int32_t> lanes;  // lanes of this group, in the planner's order
+  std::vector<int32_t>
+      q_owner;  // [q_blocks] ring rank that computes the row, for every lane of the group
+  std::vector<int32_t> kv_owner;  // [kv_blocks] ring rank at which the column starts
+
+  friend bool operator==(const UlyssesGroup&, const UlyssesGroup&) = default;
+};
+
+// Ring plan of U groups with R ranks each, U*R = problem.ranks. Global rank of (u, r) is r*U + u,
+// so that the U ranks whose homes make up chunk r form one Ulysses group. `label.ulysses` and
+// `label.ring` are U and R.
+Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
+                  const std::vector<UlyssesGroup>& groups, bool needed_kv_only);
+
+// Exchange plan; runs_of_lane: [lanes]. Always complete rows, each on one rank.
+Plan MakeExchangePlan(const Problem& problem, const PlannerLabel& label,
+                      const std::vector<RowRuns>& runs_of_lane, bool needed_kv_only);
+
+}  // namespace equitile
