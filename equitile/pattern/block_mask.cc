@@ -4,17 +4,15 @@
 
 namespace equitile {
 
-BlockMask::BlockMask(Lanes lanes, BlockGrid grid)
-    : lanes_(lanes),
-      grid_(grid),
-      q_blocks_(grid.QBlocks()),
-      kv_blocks_(grid.KvBlocks()),
-      words_per_row_(CeilDiv(kv_blocks_, 64)),
-      words_(static_cast<size_t>(lanes.Count() * q_blocks_ * words_per_row_), 0) {
-  CheckBlockGrid(grid);
+BlockMask::BlockMask(Lanes lanes, BlockGrid grid) : lanes_(lanes), grid_(grid) {
+  CheckBlockGrid(grid);  // before anything is divided by the block size
   if (lanes.batch <= 0 || lanes.heads <= 0) {
     throw InputError("[pattern] batch {} and heads {}: both must be positive", lanes.batch, lanes.heads);
   }
+  q_blocks_ = grid.QBlocks();
+  kv_blocks_ = grid.KvBlocks();
+  words_per_row_ = CeilDiv(kv_blocks_, 64);
+  words_.resize(static_cast<size_t>(lanes.Count() * q_blocks_ * words_per_row_));
 }
 
 BlockMask BlockMask::Dense(Lanes lanes, BlockGrid grid) {
