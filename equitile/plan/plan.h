@@ -147,9 +147,10 @@ struct UlyssesGroup {
   friend bool operator==(const UlyssesGroup&, const UlyssesGroup&) = default;
 };
 
-// Ring plan of U groups with R ranks each, U*R = problem.ranks. Global rank of (u, r) is r*U + u,
-// so that the U ranks whose homes make up chunk r form one Ulysses group. `label.ulysses` and
-// `label.ring` are U and R.
+// Ring plan; R = problem.ranks / groups. Global rank of (group u, ring rank r) is r*U + u, so that
+// the U ranks whose homes make up chunk r are neighbours. Where the batch divides the number of
+// groups, each batch item has its own range of ranks (where its home is), and inside it the same
+// numbering.
 Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
                   const std::vector<UlyssesGroup>& groups, bool needed_kv_only);
 

@@ -1,0 +1,27 @@
+// What a row costs, in integers: so that loads add up exactly and every rank makes the same plan.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "equitile/pattern/block_mask.h"
+
+namespace equitile {
+
+// The unit is free: `equitile plan` counts kept blocks (1, 0); with measured rates it is
+// picoseconds (machine.h).
+struct CostModel {
+  int64_t block = 1;  // per kept block, ragged ones too
+  int64_t row =
+      0;  // per row, or part of a row, that keeps at least one block; an empty one costs nothing
+
+  int64_t Of(int64_t kept_blocks) const { return kept_blocks == 0 ? 0 : kept_blocks * block + row; }
+  friend bool operator==(const CostModel&, const CostModel&) = default;
+};
+
+// [lanes][q_blocks] kept blocks of every row.
+std::vector<int32_t> RowBlocks(const BlockMask& mask);
+// [lanes][q_blocks] cost of every row.
+std::vector<int64_t> RowCosts(const BlockMask& mask, const CostModel& model);
+
+}  // namespace equitile
