@@ -1,0 +1,174 @@
+// The one multiply-add micro-kernel: a register tile of C, C[rows][16 s] += A[rows][k] *
+// panels[s][k][16], where the rows of A are broadcast and the panels are read as vectors. QK^T, PV,
+// linear layers and convolutions are all this tile; they differ in what the rows and the panels
+// are, and in what happens to the tile when it leaves the registers.
+//
+// Every element of C is one chain of multiply-adds over ascending k, whatever the tile's shape.
+// Results therefore depend on the SIMD target only, never on how work was cut into tiles. Callers
+// rely on that for bit-identical results.
+//
+// Included once per target by the files that hold kernels (Highway's foreach_target).
+#if defined(EQUITILE_KERNEL_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EQUITILE_KERNEL_GEMM_INL_H_
+#undef EQUITILE_KERNEL_GEMM_INL_H_
+#else
+#define EQUITILE_KERNEL_GEMM_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+#undef EQ_UNROLL
+#if defined(__clang__)
+#define EQ_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define EQ_UNROLL _Pragma("GCC unroll 32")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace equitile {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Vectors are at most one strip (16 floats) wide.
+using DF = hn::CappedTag<float, 16>;
+using VF = hn::Vec<DF>;
+inline constexpr size_t kStripFloats = 16;
+inline constexpr size_t kVecFloats = hn::MaxLanes(DF());
+inline constexpr size_t kStripVecs = kStripFloats / kVecFloats;
+
+// The register tile. Rows times vectors is the number of independent chains: at least latency x
+// throughput (8 on every current x86), at most what leaves registers for one vector per panel and a
+// broadcast.
+//
+// AVX2, one thread, fraction of the peak of pure multiply-adds, 128 deep, panel in L1 (EPYC 7003):
+// 6 rows x 2 vectors 0.985, 5 x 2 0.97, 4 x 2 0.95 (eight chains leave no slack), 4 x 3 0.985 (but
+// 24 columns are not a strip), 3 x 4 and 7 x 2 under 0.55 (spills). Unrolling k by 2 or 4 by hand
+// changes nothing: the loop is bound by the multipliers, not by the front end. AVX-512: 12 x 2
+// needs 14 loads for 24 multiply-adds, well under the two loads a cycle; 16 x 1 would need 17
+// for 16.
+#if HWY_TARGET == HWY_AVX3
+inline constexpr size_t kTileRows = 12;   // 24 of 32 registers
+inline constexpr size_t kTileStrips = 2;  // one strip is one vector
+#elif HWY_TARGET == HWY_AVX2
+inline constexpr size_t kTileRows = 6;  // 12 of 16 registers
+inline constexpr size_t kTileStrips = 1;
+#elif HWY_TARGET == HWY_SCALAR
+inline constexpr size_t kTileRows = 1;
+inline constexpr size_t kTileStrips = 1;
+#elif HWY_ARCH_ARM
+inline constexpr size_t kTileRows = 6;  // 24 of 32 registers
+inline constexpr size_t kTileStrips = 1;
+#else
+inline constexpr size_t kTileRows =
+    2;  // 8 of 16 registers: without fused multiply-add the product needs one too
+inline constexpr size_t kTileStrips = 1;
+#endif
+
+// How A is laid out: element (row, k) lies at a[row * stride + k] or at a[row + k * stride].
+enum class AOrder { kRowMajor, kColumnMajor };
+
+// C tile in registers: [rows][strips * kStripVecs].
+template <size_t kRows, size_t kStrips>
+struct Tile {
+  static constexpr size_t kVecs = kStrips * kStripVecs;
+  VF c[kRows][kVecs];
+
+  HWY_INLINE void Zero() {
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      EQ_UNROLL
+      for (size_t v = 0; v < kVecs; ++v) c[r][v] = hn::Zero(DF());
+    }
+  }
+
+  // Row r, vector v of a tile in memory whose rows lie `stride` floats apart and whose strips lie
+  // `strip_stride` floats apart.
+  static constexpr size_t Offset(size_t row, size_t vec, size_t stride, size_t strip_stride) {
+    return row * stride + (vec / kStripVecs) * strip_stride + (vec % kStripVecs) * kVecFloats;
+  }
+
+  HWY_INLINE void Load(const float* HWY_RESTRICT from, size_t stride, size_t strip_stride) {
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      EQ_UNROLL
+      for (size_t v = 0; v < kVecs; ++v)
+        c[r][v] = hn::LoadU(DF(), from + Offset(r, v, stride, strip_stride));
+    }
+  }
+
+  HWY_INLINE void Store(float* HWY_RESTRICT to, size_t stride, size_t strip_stride) const {
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      EQ_UNROLL
+      for (size_t v = 0; v < kVecs; ++v)
+        hn::StoreU(c[r][v], DF(), to + Offset(r, v, stride, strip_stride));
+    }
+  }
+
+  // c[r][.] += sum over k < depth, ascending, of A(r, k) * panel[k][.]. Panel s starts at panel + s
+  // * panel_stride and holds [depth][16] floats. kStride is A's stride where it is known at compile
+  // time, else 0 and a_stride counts.
+  template <AOrder kOrder, size_t kStride = 0>
+  HWY_INLINE void MultiplyAdd(const float* HWY_RESTRICT a, size_t a_stride,
+                              const float* HWY_RESTRICT panel, size_t panel_stride, size_t depth) {
+    const size_t stride = kStride != 0 ? kStride : a_stride;
+    for (size_t k = 0; k < depth; ++k) {
+      VF b[kVecs];
+      EQ_UNROLL
+      for (size_t v = 0; v < kVecs; ++v) {
+        b[v] = hn::LoadU(DF(),
+                         panel + (v / kStripVecs) * panel_stride + (v % kStripVecs) * kVecFloats);
+      }
+      EQ_UNROLL
+      for (size_t r = 0; r < kRows; ++r) {
+        const VF ar = hn::Set(DF(), kOrder == AOrder::kRowMajor ? a[r * stride] : a[r]);
+        EQ_UNROLL
+        for (size_t v = 0; v < kVecs; ++v) c[r][v] = hn::MulAdd(ar, b[v], c[r][v]);
+      }
+      panel += kStripFloats;
+      a += kOrder == AOrder::kRowMajor ? 1 : stride;
+    }
+  }
+};
+
+// Calls body.Rows<n>(first_row) for consecutive groups of n <= kTileRows rows that cover [0, rows),
+// sizes differing by at most one: 16 rows become 6 + 5 + 5, not 6 + 6 + 4, so that every tile has
+// enough chains.
+template <class Body>
+HWY_INLINE void ForRowTiles(size_t rows, const Body& body) {
+  const size_t tiles = (rows + kTileRows - 1) / kTileRows;
+  size_t row = 0;
+  for (size_t t = tiles; t > 0; --t) {
+    const size_t n = (rows - row + t - 1) / t;
+    switch (n) {
+#define EQ_ROWS(N)                                            \
+  case N:                                                     \
+    if constexpr (N <= kTileRows) body.template Rows<N>(row); \
+    break;
+      EQ_ROWS(1)
+      EQ_ROWS(2)
+      EQ_ROWS(3)
+      EQ_ROWS(4)
+      EQ_ROWS(5)
+      EQ_ROWS(6)
+      EQ_ROWS(7)
+      EQ_ROWS(8)
+      EQ_ROWS(9)
+      EQ_ROWS(10)
+      EQ_ROWS(11)
+      EQ_ROWS(12)
+#undef EQ_ROWS
+    }
+    row += n;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace equitile
+HWY_AFTER_NAMESPACE();
+
+#endif  // EQUITILE_KERNEL_GEMM_INL_H_

@@ -1,0 +1,106 @@
+#include "equitile/kernel/target.h"
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "equitile/base/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "equitile/kernel/target.cc"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace equitile {
+namespace HWY_NAMESPACE {
+
+int64_t RunningTarget() { return HWY_TARGET; }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace equitile
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace equitile {
+namespace {
+
+HWY_EXPORT(RunningTarget);
+
+struct KnownTarget {
+  Target target;
+  std::string_view name;
+  int64_t bits;  // Highway's; any of them
+};
+
+constexpr KnownTarget kKnown[] = {
+    {Target::kPortable, "portable", HWY_SCALAR | HWY_EMU128},
+    {Target::kSse4, "sse4", HWY_SSE4},
+    {Target::kAvx2, "avx2", HWY_AVX2},
+    {Target::kAvx512, "avx512", HWY_AVX3},
+    {Target::kNeon, "neon", HWY_NEON},
+};
+
+const KnownTarget& Known(Target target) {
+  for (const KnownTarget& known : kKnown) {
+    if (known.target == target) return known;
+  }
+  EQ_CHECK(false, "unknown target");
+}
+
+// What the machine has. Highway's library was built by another compiler and may call its portable
+// target by the other name; the portable target always runs.
+int64_t MachineBits() {
+  static const int64_t bits = hwy::SupportedTargets() | HWY_SCALAR | HWY_EMU128;
+  return bits;
+}
+
+}  // namespace
+
+std::string_view TargetName(Target target) { return Known(target).name; }
+
+Target ParseTarget(std::string_view name) {
+  for (const KnownTarget& known : kKnown) {
+    if (known.name == name) return known.target;
+  }
+  throw InputError("[kernel] unknown SIMD target '{}'; use avx512, avx2, sse4 or portable", name);
+}
+
+std::vector<Target> CompiledTargets() {
+  std::vector<Target> targets;
+  for (const KnownTarget& known : kKnown) {
+    if (known.bits & HWY_TARGETS) targets.push_back(known.target);
+  }
+  return targets;
+}
+
+bool TargetSupported(Target target) {
+  return (Known(target).bits & HWY_TARGETS & MachineBits()) != 0;
+}
+
+Target ActiveTarget() {
+  const int64_t running = HWY_DYNAMIC_DISPATCH(RunningTarget)();
+  for (const KnownTarget& known : kKnown) {
+    if (known.bits & running) return known.target;
+  }
+  EQ_CHECK(false, "the kernels run on a target without a name: {}", running);
+}
+
+void SetTarget(Target target) {
+  MachineBits();  // asked before the answer is overridden below
+  if (!TargetSupported(target)) {
+    throw InputError("[kernel] SIMD target '{}' is not supported by this {}", TargetName(target),
+                     (Known(target).bits & HWY_TARGETS) ? "machine" : "build");
+  }
+  const int64_t bits = Known(target).bits & HWY_TARGETS;
+  hwy::SetSupportedTargetsForTest(bits);
+  hwy::GetChosenTarget().Update(bits);
+}
+
+void ApplyTargetFromEnvironment() {
+  const char* name = std::getenv("EQUITILE_TARGET");
+  if (name != nullptr && *name != '\0') SetTarget(ParseTarget(name));
+}
+
+}  // namespace equitile
+#endif  // HWY_ONCE

@@ -1,0 +1,26 @@
+// Which SIMD instruction set the kernels use. One binary holds all of them; the best that the
+// machine has is used unless another is forced, for tests, or because ranks on unlike machines
+// agree on the weakest.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+namespace equitile {
+
+// From weakest to strongest on x86; kNeon is the one of arm64.
+enum class Target { kPortable, kSse4, kAvx2, kAvx512, kNeon };
+
+std::string_view TargetName(Target target);  // "portable", "sse4", "avx2", "avx512", "neon"
+Target ParseTarget(std::string_view name);   // throws InputError, naming the known ones
+
+std::vector<Target> CompiledTargets();  // in this binary, weakest first
+bool TargetSupported(Target target);    // compiled in, and this machine can run it
+Target ActiveTarget();                  // asked from the code that really runs
+
+// For the whole process; not while kernels run. Throws InputError where the target is not
+// supported.
+void SetTarget(Target target);
+void ApplyTargetFromEnvironment();  // EQUITILE_TARGET, where it is set
+
+}  // namespace equitile
