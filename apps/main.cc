@@ -1,7 +1,9 @@
 // The `equitile` command.
-#include <cstdio>
+#include <string>
+#include <vector>
 
-int main() {
-  std::puts("equitile " EQUITILE_VERSION);
-  return 0;
+#include "apps/command_line.h"
+
+int main(int argc, char** argv) {
+  return equitile::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc));
 }

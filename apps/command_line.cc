@@ -1,0 +1,167 @@
+#include "apps/command_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <new>
+#include <numeric>
+#include <string_view>
+
+#include "apps/commands.h"
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kHelp =
+    "Balanced block-sparse attention for video diffusion transformers.\n"
+    "Exit codes: 0 done; 1 failed, or a check is false; 2 what was given cannot be used.";
+
+bool IsLongFlag(std::string_view arg) { return arg.size() > 2 && arg.starts_with("--"); }
+
+std::string_view FlagName(std::string_view arg) { return arg.substr(0, arg.find('=')); }
+
+// "--head_dim=64" -> "--head-dim=64"; values and everything after a bare "--" stay as they are.
+std::vector<std::string> WithDashes(std::vector<std::string> args) {
+  for (std::string& arg : args) {
+    if (arg == "--") break;
+    if (!IsLongFlag(arg)) continue;
+    const auto name_end = arg.begin() + static_cast<std::ptrdiff_t>(FlagName(arg).size());
+    std::replace(arg.begin(), name_end, '_', '-');
+  }
+  return args;
+}
+
+// Levenshtein distance, for "did you mean".
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t substituted = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({row[j] + 1, diagonal + 1, substituted});
+    }
+  }
+  return row.back();
+}
+
+// "; did you mean X?" for a word that is close to `wanted`, else "".
+std::string Suggestion(std::string_view wanted, const std::vector<std::string>& words) {
+  const std::string* best = nullptr;
+  size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
+  for (const std::string& word : words) {
+    const size_t distance = EditDistance(wanted, word);
+    if (distance < best_distance) {
+      best = &word;
+      best_distance = distance;
+    }
+  }
+  return best == nullptr ? "" : fmt::format("; did you mean {}?", *best);
+}
+
+std::string CommandPath(const CLI::App& app) {
+  return app.get_parent() == nullptr ? "equitile"
+                                     : CommandPath(*app.get_parent()) + " " + app.get_name();
+}
+
+std::vector<std::string> LongFlags(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+// Flags and commands that do not exist, before CLI11 sees them: it would complain first about
+// whatever else is missing, and cannot suggest the right spelling. Returns the command that the
+// arguments name.
+const CLI::App& CheckNames(const CLI::App& root, const std::vector<std::string>& args) {
+  const CLI::App* app = &root;
+  for (const std::string& arg : args) {
+    if (arg == "--") break;
+    if (IsLongFlag(arg)) {
+      const std::string name(FlagName(arg));
+      if (app->get_option_no_throw(name) == nullptr) {
+        throw InputError("unknown flag {}{} (see {} --help)", name,
+                         Suggestion(name, LongFlags(*app)), CommandPath(*app));
+      }
+      continue;
+    }
+    const std::vector<std::string> names = CommandNames(*app);
+    if (names.empty() || arg.starts_with("-")) continue;
+    if (std::find(names.begin(), names.end(), arg) == names.end()) {
+      throw InputError("unknown command '{}'{} (see {} --help)", arg, Suggestion(arg, names),
+                       CommandPath(*app));
+    }
+    app = app->get_subcommand(arg);
+  }
+  return *app;
+}
+
+void Parse(CLI::App& app, const std::vector<std::string>& args) {
+  const CLI::App& command = CheckNames(app, args);
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 wants them reversed
+  } catch (const CLI::Success& request) {                             // --help, --version
+    app.exit(request, std::cout, std::cerr);
+    std::cout.flush();
+  } catch (const CLI::RequiredError&) {
+    if (CommandNames(command).empty()) throw;
+    throw InputError("which command? {} (see {} --help)", fmt::join(CommandNames(command), ", "),
+                     CommandPath(command));
+  }
+}
+
+int Complain(int exit_code, std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  fmt::print(stderr, "equitile: {}\n", message);
+  return exit_code;
+}
+
+}  // namespace
+
+int ExitCodeOf(const std::function<void()>& work) {
+  try {
+    work();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      return Complain(kUnusable, "standard output cannot be written");
+    }
+    return kDone;
+  } catch (const CLI::ParseError& error) {
+    return Complain(kUnusable, error.what());
+  } catch (const InputError& error) {
+    return Complain(kUnusable, error.what());
+  } catch (const std::bad_alloc&) {
+    return Complain(kFailed, "out of memory");
+  } catch (const std::exception& error) {
+    return Complain(kFailed, error.what());
+  }
+}
+
+int RunCommandLine(const std::vector<std::string>& args) {
+  return ExitCodeOf([&] {
+    CLI::App app(kHelp, "equitile");
+    app.set_version_flag("--version", "equitile " EQUITILE_VERSION);
+    app.require_subcommand(1);
+    app.get_formatter()->column_width(34);
+    app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+    app.get_formatter()->label("Subcommands", "Commands");
+    app.footer("equitile COMMAND --help shows the flags of one command, with examples.");
+#define EQUITILE_REGISTER(name) name(app);
+    EQUITILE_COMMANDS(EQUITILE_REGISTER)
+#undef EQUITILE_REGISTER
+    Parse(app, WithDashes(args));
+  });
+}
+
+}  // namespace equitile
