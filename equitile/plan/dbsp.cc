@@ -49,23 +49,30 @@ std::vector<int32_t> OwnBlocks(std::span<const int64_t> weights, int64_t ring,
   return BiasedGreedy(weights, ring, home, options.reward).owner;
 }
 
-// [U][R][kv_blocks] kept blocks of a key block, by group and owner of the query block. One pass
-// over the mask in memory order per group, R counters at work.
+// The blocks of each ring rank, ascending.
+std::vector<std::vector<int32_t>> BlocksOf(std::span<const int32_t> owner, int64_t ring) {
+  std::vector<std::vector<int32_t>> blocks(static_cast<size_t>(ring));
+  for (size_t i = 0; i < owner.size(); ++i)
+    blocks[static_cast<size_t>(owner[i])].push_back(static_cast<int32_t>(i));
+  return blocks;
+}
+
+// [U][R][kv_blocks] kept blocks of a key block, by group and owner of the query block. Lane by lane
+// with R counters at work, so that the mask comes from memory once.
 std::vector<int32_t> CountColumns(const BlockMask& mask, const DbspLayout& layout) {
-  const int64_t words = mask.WordsPerRow(), kv_blocks = mask.KvBlocks(), rows = mask.QBlocks();
-  std::vector<int32_t> counts(static_cast<size_t>(layout.ulysses * layout.ring * kv_blocks));
-  std::vector<ColumnCounter> counters(static_cast<size_t>(layout.ring), ColumnCounter(words));
+  const int64_t kv_blocks = mask.KvBlocks(), ring = layout.ring;
+  std::vector<int32_t> counts(static_cast<size_t>(layout.ulysses * ring * kv_blocks));
+  std::vector<ColumnCounter> counters(static_cast<size_t>(ring), ColumnCounter(mask.WordsPerRow()));
+  std::vector<std::vector<int32_t>> rows;
   for (int64_t u = 0; u < layout.ulysses; ++u) {
-    const std::span<const int32_t> owner = layout.QOwner(u);
+    if (u == 0 || layout.block_plans > 1) rows = BlocksOf(layout.QOwner(u), ring);
     for (int32_t lane : layout.GroupLanes(u)) {
-      const uint64_t* row = mask.Row(lane, 0).data();
-      for (int64_t i = 0; i < rows; ++i, row += words) {
-        counters[static_cast<size_t>(owner[static_cast<size_t>(i)])].Add(row);
-      }
+      const uint64_t* base = mask.Row(lane, 0).data();
+      for (size_t r = 0; r < rows.size(); ++r) counters[r].AddRows(base, rows[r]);
     }
-    for (int64_t r = 0; r < layout.ring; ++r) {
+    for (int64_t r = 0; r < ring; ++r) {
       counters[static_cast<size_t>(r)].Drain(std::span(counts).subspan(
-          static_cast<size_t>((u * layout.ring + r) * kv_blocks), static_cast<size_t>(kv_blocks)));
+          static_cast<size_t>((u * ring + r) * kv_blocks), static_cast<size_t>(kv_blocks)));
     }
   }
   return counts;
@@ -167,19 +174,20 @@ DbspLayout MakeStaticLayout(const BlockMask& mask, int64_t ulysses, int64_t ring
 DbspLayout MakeDbsp(const BlockMask& mask, int64_t ulysses, int64_t ring,
                     const DbspOptions& options) {
   DbspLayout layout = EmptyLayout(ulysses, ring);
-  const MaskMarginals weights = CountMarginals(mask, ring > 1);
+  std::vector<int64_t> lane_weights;
+  if (ulysses > 1 || ring == 1) lane_weights = CountLanes(mask);
   if (ulysses == 1 || options.balance == DbspBalance::kBlocks) {
     SetContiguousLanes(mask.LaneCount(), layout);
   } else {
-    SetGreedyLanes(weights.lane, options.head_order, layout);
+    SetGreedyLanes(lane_weights, options.head_order, layout);
   }
   if (ring == 1) {
     layout.q_owner.assign(static_cast<size_t>(mask.QBlocks()), 0);
     layout.kv_owner.assign(static_cast<size_t>(mask.KvBlocks()), 0);
-    SumGroups(weights.lane, layout);
+    SumGroups(lane_weights, layout);
     return layout;
   }
-  layout.q_owner = OwnBlocks(weights.q_row, ring, options);
+  layout.q_owner = OwnBlocks(CountRows(mask), ring, options);
   const std::vector<int32_t> columns = CountColumns(mask, layout);
   layout.kv_owner = OwnBlocks(SumColumns(columns, mask.KvBlocks()), ring, options);
   SumCells(columns, mask.KvBlocks(), layout);
@@ -188,7 +196,7 @@ DbspLayout MakeDbsp(const BlockMask& mask, int64_t ulysses, int64_t ring,
 
 void CountCells(const BlockMask& mask, DbspLayout& layout) {
   if (layout.ring == 1) {
-    SumGroups(CountMarginals(mask, false).lane, layout);
+    SumGroups(CountLanes(mask), layout);
   } else {
     SumCells(CountColumns(mask, layout), mask.KvBlocks(), layout);
   }

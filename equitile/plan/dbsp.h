@@ -13,20 +13,16 @@
 
 namespace equitile {
 
-enum class DbspBlocks : uint8_t { kBiasedGreedy, kSwap };  // the reference's v4 and v5
-enum class DbspHeadOrder : uint8_t {
-  kAssignment,
-  kWeight
-};  // inside a group: as assigned, or by ascending weight
-enum class DbspBalance : uint8_t {
-  kHeads,
-  kBlocks,
-  kBoth
-};  // the paper's ablation; what is left out stays contiguous
+// The reference's v4 and v5.
+enum class DbspBlocks : uint8_t { kBiasedGreedy, kSwap };
+// Lanes inside a group: as assigned, or by ascending weight.
+enum class DbspHeadOrder : uint8_t { kAssignment, kWeight };
+// The paper's ablation; what is left out stays contiguous.
+enum class DbspBalance : uint8_t { kHeads, kBlocks, kBoth };
 
 struct DbspOptions {
-  double reward =
-      2;  // a block is offered to its home rank as if that rank were reward·weight less loaded
+  // A block is offered to its home rank as if that rank were reward·weight less loaded.
+  double reward = 2;
   DbspBlocks blocks = DbspBlocks::kBiasedGreedy;
   DbspHeadOrder head_order = DbspHeadOrder::kAssignment;
   DbspBalance balance = DbspBalance::kBoth;

@@ -1,5 +1,6 @@
 // Sums over the bits of a mask, which are nearly all of the time a dbsp plan takes: separate so
-// that they can be measured alone. Plain 64-bit words; no column is ever visited bit by bit.
+// that they can be measured alone. Plain 64-bit words through carry-save adders; no bit is ever
+// visited alone.
 #pragma once
 
 #include <array>
@@ -11,44 +12,42 @@
 
 namespace equitile {
 
-struct MaskMarginals {
-  std::vector<int64_t> lane;  // [lanes] kept blocks of a lane
-  std::vector<int64_t>
-      q_row;  // [q_blocks] kept blocks of a query block, over all lanes; empty if not asked for
-};
+std::vector<int64_t> CountLanes(const BlockMask& mask);  // [lanes] kept blocks of a lane
+std::vector<int64_t> CountRows(
+    const BlockMask& mask);  // [q_blocks] kept blocks of a query block, over all lanes
 
-MaskMarginals CountMarginals(const BlockMask& mask, bool want_rows);
+using EightRows = std::array<const uint64_t*, 8>;
 
 // Counts, for each of 64·words columns, the rows that have its bit set. Rows are folded eight at a
-// time through carry-save adders (ones, twos, fours stay bit-sliced; eights go to byte counters),
-// about 8 operations per word instead of 64.
+// time: ones, twos and fours stay bit-sliced, eights go to byte counters. About 10 operations per
+// word instead of 64.
 class ColumnCounter {
  public:
   explicit ColumnCounter(int64_t words)
-      : words_(words), planes_(words * kPlanes), bytes_(words * 8) {}
+      : words_(words), planes_(words * 3), carried_(words), bytes_(words * 8) {}
 
-  // `row` must stay valid until the next Drain.
-  void Add(const uint64_t* row) {
-    pending_[pending_count_++] = row;
-    if (pending_count_ == pending_.size()) Fold();
-  }
+  // Rows rows[k] of the matrix at `base`, [rows][words]; it must stay where it is until the next
+  // Drain.
+  void AddRows(const uint64_t* base, std::span<const int32_t> rows);
 
   // Adds the counts to counts[0 .. size) and starts again from zero. size <= 64·words.
   void Drain(std::span<int32_t> counts);
 
  private:
-  static constexpr int64_t kPlanes = 3;
-
-  void Fold();
+  template <int64_t kWords>  // 0: words_
+  void AddRowsOf(const uint64_t* base, std::span<const int32_t> rows);
+  template <int64_t kWords>
+  void Fold(const EightRows& row);
   void FlushBytes();
 
   int64_t words_;
-  std::array<const uint64_t*, 8> pending_ = {};
+  EightRows pending_ = {};
   size_t pending_count_ = 0;
-  std::vector<uint64_t> planes_;  // [ones, twos, fours][words]
-  std::vector<uint64_t>
-      bytes_;      // [8][words]: byte t of [b][w] counts the eights of column 64w + 8t + b
-  int folds_ = 0;  // since the last flush; a byte holds 255
+  std::vector<uint64_t> planes_;   // [ones, twos, fours][words]
+  std::vector<uint64_t> carried_;  // [words] eights out of the last fold
+  // [8][words]: byte t of [b][w] counts the eights of column 64w + 8t + b.
+  std::vector<uint64_t> bytes_;
+  int folds_ = 0;                // since the last flush; a byte holds 255
   std::vector<int32_t> eights_;  // [64·words], empty until the first flush
   std::vector<uint64_t> zeros_;  // [words], stands in for missing rows
 };

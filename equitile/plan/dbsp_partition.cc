@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
+#include <limits>
 #include <numeric>
 
 namespace equitile {
@@ -16,6 +18,19 @@ std::vector<int32_t> ByDescendingWeight(std::span<const int64_t> weights) {
     return wa != wb ? wa > wb : a < b;
   });
   return order;
+}
+
+// The first of the smallest.
+size_t LeastLoaded(std::span<const double> load) {
+  size_t best = 0;
+  double least = load[0];
+  for (size_t part = 1; part < load.size(); ++part) {
+    if (load[part] < least) {
+      least = load[part];
+      best = part;
+    }
+  }
+  return best;
 }
 
 constexpr int64_t kSwapCandidates = 5;
@@ -55,27 +70,37 @@ Partition BiasedGreedy(std::span<const int64_t> weights, int64_t parts,
   const int64_t items = static_cast<int64_t>(weights.size());
   const int64_t floor = items / parts;
   int64_t larger_left = items % parts;
-  std::vector<int64_t> load(static_cast<size_t>(parts)), size(static_cast<size_t>(parts));
+  // Loads of open parts; a closed part has an infinite one. Exact: sums stay far below 2^53.
+  constexpr double kClosed = std::numeric_limits<double>::infinity();
+  std::vector<double> load(static_cast<size_t>(parts), 0.0);
+  std::vector<int64_t> size(static_cast<size_t>(parts));
 
   Partition out{std::vector<int32_t>(weights.size()), ByDescendingWeight(weights)};
   for (int32_t item : out.order) {
-    const int64_t weight = weights[static_cast<size_t>(item)];
-    const int64_t favoured = home.empty() ? -1 : home[static_cast<size_t>(item)];
-    int64_t best = -1;
-    double best_key = 0;
-    for (int64_t part = 0; part < parts; ++part) {
-      const int64_t filled = size[static_cast<size_t>(part)];
-      if (filled > floor || (filled == floor && larger_left == 0)) continue;
-      double key = static_cast<double>(load[static_cast<size_t>(part)]);
-      if (part == favoured) key -= reward * static_cast<double>(weight);
-      if (best < 0 || key < best_key) {
-        best = part;
-        best_key = key;
-      }
+    const double weight = static_cast<double>(weights[static_cast<size_t>(item)]);
+    size_t best = 0;
+    if (home.empty()) {
+      best = LeastLoaded(load);
+    } else {
+      // The bonus stands in the loads while they are compared: an infinite load stays infinite.
+      double& favoured = load[static_cast<size_t>(home[static_cast<size_t>(item)])];
+      const double true_load = favoured;
+      favoured -= reward * weight;
+      best = LeastLoaded(load);
+      favoured = true_load;
     }
     out.owner[static_cast<size_t>(item)] = static_cast<int32_t>(best);
-    load[static_cast<size_t>(best)] += weight;
-    if (size[static_cast<size_t>(best)]++ == floor) --larger_left;
+    load[best] += weight;
+    if (++size[best] <= floor) {
+      if (size[best] == floor && larger_left == 0) load[best] = kClosed;
+      continue;
+    }
+    load[best] = kClosed;
+    if (--larger_left == 0) {
+      for (size_t part = 0; part < size.size(); ++part) {
+        if (size[part] >= floor) load[part] = kClosed;
+      }
+    }
   }
   return out;
 }

@@ -1,0 +1,193 @@
+#include "equitile/plan/dbsp.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "equitile/base/error.h"
+#include "equitile/plan/dbsp_counts.h"
+#include "equitile/plan/dbsp_partition.h"
+#include "equitile/plan/dbsp_vectors.h"
+
+namespace equitile {
+namespace {
+
+BlockMask RandomMask(Lanes lanes, int64_t q_blocks, int64_t kv_blocks, double density,
+                     uint64_t seed) {
+  BlockMask mask(lanes, {q_blocks * 64, kv_blocks * 64, 64});
+  uint64_t state = seed * 2 + 1;
+  for (int64_t lane = 0; lane < lanes.Count(); ++lane) {
+    for (int64_t i = 0; i < q_blocks; ++i) {
+      for (int64_t j = 0; j < kv_blocks; ++j) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        if (static_cast<double>(state >> 11) * 0x1p-53 < density) mask.Set(lane, i, j);
+      }
+    }
+  }
+  return mask;
+}
+
+// The cells by their definition, bit by bit.
+std::vector<int64_t> SlowCells(const BlockMask& mask, const DbspLayout& layout) {
+  std::vector<int64_t> cells(static_cast<size_t>(layout.ulysses * layout.ring * layout.ring));
+  for (int64_t u = 0; u < layout.ulysses; ++u) {
+    for (int32_t lane : layout.GroupLanes(u)) {
+      for (int64_t i = 0; i < mask.QBlocks(); ++i) {
+        mask.ForEachKept(lane, i, [&](int64_t j) {
+          const int64_t r = layout.QOwner(u)[static_cast<size_t>(i)],
+                        c = layout.KvOwner(u)[static_cast<size_t>(j)];
+          ++cells[static_cast<size_t>((u * layout.ring + r) * layout.ring + c)];
+        });
+      }
+    }
+  }
+  return cells;
+}
+
+// Part sizes of `owners` over `parts`, which must differ by at most one.
+void ExpectEvenSizes(std::span<const int32_t> owners, int64_t parts) {
+  std::vector<int64_t> size(static_cast<size_t>(parts));
+  for (int32_t owner : owners) {
+    ASSERT_GE(owner, 0);
+    ASSERT_LT(owner, parts);
+    ++size[static_cast<size_t>(owner)];
+  }
+  EXPECT_LE(
+      *std::max_element(size.begin(), size.end()) - *std::min_element(size.begin(), size.end()), 1);
+}
+
+void ExpectSoundLayout(const BlockMask& mask, const DbspLayout& layout) {
+  std::vector<int32_t> lanes = layout.lane_perm;
+  std::sort(lanes.begin(), lanes.end());
+  ASSERT_EQ(static_cast<int64_t>(lanes.size()), mask.LaneCount());
+  for (size_t lane = 0; lane < lanes.size(); ++lane)
+    ASSERT_EQ(lanes[lane], static_cast<int32_t>(lane));
+  ASSERT_EQ(static_cast<int64_t>(layout.group_begin.size()), layout.ulysses + 1);
+  int64_t fewest = mask.LaneCount(), most = 0;
+  for (int64_t u = 0; u < layout.ulysses; ++u) {
+    const auto lanes_of_group = static_cast<int64_t>(layout.GroupLanes(u).size());
+    fewest = std::min(fewest, lanes_of_group);
+    most = std::max(most, lanes_of_group);
+    ASSERT_EQ(static_cast<int64_t>(layout.QOwner(u).size()), mask.QBlocks());
+    ASSERT_EQ(static_cast<int64_t>(layout.KvOwner(u).size()), mask.KvBlocks());
+    ExpectEvenSizes(layout.QOwner(u), layout.ring);
+    ExpectEvenSizes(layout.KvOwner(u), layout.ring);
+  }
+  EXPECT_LE(most - fewest, 1);
+  EXPECT_EQ(layout.cells, SlowCells(mask, layout));
+}
+
+TEST(DbspVectors, EveryStoredPlanIsReproduced) {
+  const auto plans = ReadStoredPlans(EQUITILE_TEST_DATA);
+  ASSERT_EQ(plans.size(), 321u);
+  std::map<std::string, BlockMask> masks;
+  for (const StoredPlan& stored : plans) {
+    SCOPED_TRACE(
+        fmt::format("{} {}x{} {}", stored.mask, stored.ulysses, stored.ring, stored.variant));
+    auto [it, added] = masks.try_emplace(stored.mask);
+    if (added) it->second = ReadVectorMask(EQUITILE_TEST_DATA, stored.mask);
+    const DbspLayout layout = MakeDbsp(it->second, stored.ulysses, stored.ring, stored.Options());
+    EXPECT_EQ(layout.lane_perm, stored.head_perm);
+    EXPECT_EQ(layout.q_owner, stored.q_owner);
+    EXPECT_EQ(layout.kv_owner, stored.kv_owner);
+    const DbspScore after = ScoreLayout(layout);
+    EXPECT_EQ(after.total, stored.total);
+    EXPECT_EQ(after.crit, stored.crit_after);
+    EXPECT_EQ(after.crit_paper, stored.crit_paper_after);
+    EXPECT_EQ(after.moved_q, static_cast<double>(stored.moved_q));
+    EXPECT_EQ(after.moved_kv, static_cast<double>(stored.moved_kv));
+    const DbspScore before = ScoreLayout(MakeStaticLayout(it->second, stored.ulysses, stored.ring));
+    EXPECT_EQ(before.crit, stored.crit_before);
+    EXPECT_EQ(before.crit_paper, stored.crit_paper_before);
+    EXPECT_EQ(before.moved_q + before.moved_kv, 0);
+  }
+}
+
+TEST(DbspCounts, ColumnsAgreeWithBits) {
+  // 2100 rows: more than the 8 · 255 after which byte counters are flushed; 1, 7, 9: partial folds.
+  for (int64_t rows : {1, 7, 8, 9, 64, 2100}) {
+    for (int64_t columns : {1, 63, 64, 65, 200}) {
+      const BlockMask mask =
+          RandomMask({1, 1}, rows, columns, 0.9, static_cast<uint64_t>(rows * 1000 + columns));
+      std::vector<int32_t> expected(static_cast<size_t>(columns), 5), counts = expected;
+      ColumnCounter counter(mask.WordsPerRow());
+      std::vector<int32_t> all(static_cast<size_t>(rows));
+      std::iota(all.begin(), all.end(), 0);
+      counter.AddRows(mask.Row(0, 0).data(), std::span(all).first(static_cast<size_t>(rows / 3)));
+      counter.AddRows(mask.Row(0, 0).data(), std::span(all).subspan(static_cast<size_t>(rows / 3)));
+      for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < columns; ++j) expected[static_cast<size_t>(j)] += mask.Get(0, i, j);
+      }
+      counter.Drain(counts);
+      EXPECT_EQ(counts, expected);
+      counter.Drain(counts);
+      EXPECT_EQ(counts, expected) << "a drained counter starts from zero";
+    }
+  }
+}
+
+RC_GTEST_PROP(DbspProperty, LayoutIsSoundForEverySize, ()) {
+  const Lanes lanes{*rc::gen::inRange<int64_t>(1, 4), *rc::gen::inRange<int64_t>(1, 16)};
+  const auto q_blocks = *rc::gen::inRange<int64_t>(1, 80),
+             kv_blocks = *rc::gen::inRange<int64_t>(1, 140);
+  const auto ulysses = *rc::gen::inRange<int64_t>(1, 20), ring = *rc::gen::inRange<int64_t>(1, 20);
+  DbspOptions options;
+  options.reward = *rc::gen::element(0.0, 0.5, 2.0, 10.0);
+  options.blocks = *rc::gen::element(DbspBlocks::kBiasedGreedy, DbspBlocks::kSwap);
+  options.head_order = *rc::gen::element(DbspHeadOrder::kAssignment, DbspHeadOrder::kWeight);
+  options.balance =
+      *rc::gen::element(DbspBalance::kHeads, DbspBalance::kBlocks, DbspBalance::kBoth);
+  const double density = *rc::gen::element(0.0, 0.05, 0.5, 1.0);
+  const BlockMask mask =
+      RandomMask(lanes, q_blocks, kv_blocks, density, *rc::gen::arbitrary<uint32_t>());
+
+  const DbspLayout layout = MakeDbsp(mask, ulysses, ring, options);
+  ExpectSoundLayout(mask, layout);
+  const DbspLayout again = MakeDbsp(mask, ulysses, ring, options);
+  RC_ASSERT(layout.lane_perm == again.lane_perm);
+  RC_ASSERT(layout.q_owner == again.q_owner);
+  RC_ASSERT(layout.kv_owner == again.kv_owner);
+
+  const DbspScore score = ScoreLayout(layout);
+  RC_ASSERT(score.total == mask.Kept());
+  RC_ASSERT(score.rho >= 1 - 1e-12);
+  RC_ASSERT(score.crit_paper >= score.crit);
+  if (options.balance == DbspBalance::kHeads) RC_ASSERT(score.moved_q + score.moved_kv == 0);
+  if (options.balance == DbspBalance::kBlocks)
+    RC_ASSERT(std::is_sorted(layout.lane_perm.begin(), layout.lane_perm.end()));
+  const DbspLayout fixed = MakeStaticLayout(mask, ulysses, ring);
+  ExpectSoundLayout(mask, fixed);
+}
+
+TEST(Dbsp, EmptyMaskHasRhoOne) {
+  const BlockMask mask({1, 3}, {5 * 64, 7 * 64, 64});
+  const DbspScore score = ScoreLayout(MakeDbsp(mask, 4, 9));
+  EXPECT_EQ(score.total, 0);
+  EXPECT_EQ(score.rho, 1);
+  EXPECT_EQ(score.rho_paper, 1);
+}
+
+TEST(Dbsp, UnevenGroupsTakeTheLighterLanes) {
+  // 5 lanes of weight 9, 4, 4, 1, 1 on 2 groups: the third lane of a group goes where the load is
+  // lower.
+  BlockMask mask({1, 5}, {9 * 64, 64, 64});
+  const int64_t weight[] = {1, 4, 9, 4, 1};
+  for (int64_t lane = 0; lane < 5; ++lane) {
+    for (int64_t i = 0; i < weight[lane]; ++i) mask.Set(lane, i, 0);
+  }
+  const DbspLayout layout = MakeDbsp(mask, 2, 1);
+  EXPECT_EQ(layout.lane_perm, (std::vector<int32_t>{2, 4, 1, 3, 0}));
+  EXPECT_EQ(layout.group_begin, (std::vector<int32_t>{0, 2, 5}));
+}
+
+TEST(Dbsp, DegreesMustBePositive) {
+  const BlockMask mask({1, 1}, {64, 64, 64});
+  EXPECT_THROW(MakeDbsp(mask, 0, 1), InputError);
+  EXPECT_THROW(MakeStaticLayout(mask, 1, -1), InputError);
+}
+
+}  // namespace
+}  // namespace equitile
