@@ -1,0 +1,104 @@
+// Block-sparse attention: softmax(scale * Q K^T + bias) V over a list of rows, each with its own
+// list of kv blocks. A dense call, a mask and a part of a plan all look the same: a list of rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "equitile/base/aligned_buffer.h"
+#include "equitile/base/function_ref.h"
+#include "equitile/base/thread_pool.h"
+#include "equitile/kernel/strips.h"
+#include "equitile/pattern/block_grid.h"
+#include "equitile/pattern/block_mask.h"
+#include "equitile/tensor/view.h"
+
+namespace equitile {
+
+// Rows (lane, q_block) with their kv blocks in ascending order, flat.
+struct AttentionRows {
+  struct Row {
+    int32_t lane = 0;
+    int32_t q_block = 0;
+  };
+  std::vector<Row> rows;
+  std::vector<int64_t> first;  // [rows + 1]: row i has kv_blocks[first[i] .. first[i + 1])
+  std::vector<int32_t> kv_blocks;
+
+  AttentionRows() : first{0} {}
+  static AttentionRows FromMask(const BlockMask& mask);
+  static AttentionRows Dense(Lanes lanes, const BlockGrid& grid);
+
+  void Add(int64_t lane, int64_t q_block, std::span<const int32_t> kept);
+  int64_t Count() const { return static_cast<int64_t>(rows.size()); }
+  std::span<const int32_t> KvBlocks(int64_t row) const {
+    const auto i = static_cast<size_t>(row);
+    return std::span(kv_blocks).subspan(static_cast<size_t>(first[i]),
+                                        static_cast<size_t>(first[i + 1] - first[i]));
+  }
+};
+
+// Additive logit bias; element (b, h, q, k), by token, lies at data[b * batch_stride + h *
+// head_stride + q * q_stride + k]. Strides of 0 repeat: a bias per key has head_stride = q_stride =
+// 0. -inf leaves a key out.
+struct AttentionBias {
+  const float* data = nullptr;  // null: none
+  int64_t batch_stride = 0;
+  int64_t head_stride = 0;
+  int64_t q_stride = 0;
+};
+
+struct AttentionArgs {
+  Lanes lanes;
+  BlockGrid grid;
+  int64_t head_dim = 0;  // a multiple of 8, up to 512
+  float scale = 0.0f;    // >= 0, usually 1 / sqrt(head_dim)
+  const AttentionRows* rows = nullptr;
+
+  TokenSource q, k, v;
+  // Token order per lane (pattern/token_grid.h, TokenAtPosition): empty, or one pointer per lane,
+  // null meaning natural. Applied while packing; packed strips are in order already. Q's also says
+  // where output goes.
+  std::span<const int32_t* const> q_order, kv_order;
+  AttentionBias bias;
+
+  // Rows that are not in the list are left untouched; rows without kv blocks give 0 and -inf.
+  View out;  // [batch, q_tokens, heads, head_dim], f32, bf16 or f16
+  float* lse =
+      nullptr;  // [lanes][q_tokens], natural logarithm of the sum of exponentials; may be null
+
+  // Called by the calling thread between rows and within long ones, at least every millisecond:
+  // communication makes progress here.
+  FunctionRef<void()> poll;
+};
+
+// Memory that calls reuse; one per pool of threads. It grows to what the largest call needs and
+// stays there.
+class AttentionWorkspace {
+ public:
+  // At least `floats` floats that nobody else uses; contents undefined.
+  float* Shared(int64_t floats);
+  float* PerThread(int thread, int threads, int64_t floats);
+  int64_t Bytes() const;
+
+ private:
+  AlignedBuffer<float> shared_;
+  std::vector<AlignedBuffer<float>> per_thread_;
+};
+
+// All lanes of a layer in one call; rows go to threads by descending cost. The result of a row
+// depends only on its queries, its kept keys and values in ascending order, and the SIMD target:
+// not on threads, other rows, how calls are grouped, or whether the inputs are views, producers or
+// strips. Throws InputError where shapes do not fit.
+//
+// NaN in a query makes that query's output NaN; NaN in a key or value makes every query that keeps
+// its block NaN.
+void Attention(const AttentionArgs& args, ThreadPool& pool, AttentionWorkspace& workspace);
+
+// Two partial results over disjoint kv blocks become one, in place in (out, lse): out
+// [tokens][head_dim], lse [tokens]. Right also where either or both saw nothing (lse = -inf).
+void MergePartial(float* out, float* lse, const float* out2, const float* lse2, int64_t tokens,
+                  int64_t head_dim);
+
+}  // namespace equitile

@@ -1,0 +1,419 @@
+#include "equitile/kernel/attention_row.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "equitile/base/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "equitile/kernel/attention_row.cc"
+#include "hwy/foreach_target.h"
+
+#include "equitile/kernel/exp-inl.h"
+#include "equitile/kernel/gemm-inl.h"
+#include "equitile/kernel/pack-inl.h"
+
+#ifndef EQUITILE_KERNEL_ATTENTION_ROW_ONCE_
+#define EQUITILE_KERNEL_ATTENTION_ROW_ONCE_
+namespace equitile {
+
+// A row is computed in chunks of kv strips: scores of a chunk, their exponentials, their product
+// with V. The chunk's scores for one query strip (8 KiB), the query strip and its output (8 KiB
+// each at head_dim 128) share L1; chunks are a function of the row's own kv list, so that its bits
+// depend on nothing else. Tried at head_dim 128 / 64 / 32, dense: see
+// docs/design/0003-attention.md.
+inline constexpr int64_t kChunkStrips = 8;
+
+// Query strips that walk a chunk one after the other, so that K and V come from L2 and not from L3:
+// as many as keep their Q and O within 128 KiB. Even, since a tile may hold two.
+constexpr int64_t GroupStrips(int64_t head_dim) {
+  return std::clamp<int64_t>(1024 / head_dim / 2 * 2, 2, kMaxBlockTokens / kStripTokens);
+}
+
+// Below every finite score in units of log2, yet finite: the difference of two running maxima is
+// never inf - inf.
+inline constexpr float kLowestScore = -1e38f;
+
+struct KvStrip {
+  const float* k;
+  const float* v;
+  int64_t first_position;
+  size_t count;  // tokens in it: 16, or less at the end of the sequence
+};
+
+// Scratch of one thread, cut into its parts.
+struct RowScratch {
+  RowScratch(float* base, int64_t head_dim) {
+    const int64_t group = GroupStrips(head_dim), strip = StripFloats(head_dim);
+    q = base;
+    o = q + group * strip;
+    scores = o + group * strip;
+    rows = scores + 2 * kChunkStrips * kStripTokens * kStripTokens;
+    maximum = rows + kStripTokens * head_dim;
+    sum = maximum + group * kStripTokens;
+  }
+  static int64_t Floats(int64_t head_dim) {
+    const int64_t group = GroupStrips(head_dim);
+    return 2 * group * StripFloats(head_dim) + 2 * kChunkStrips * kStripTokens * kStripTokens +
+           kStripTokens * head_dim + 2 * group * kStripTokens;
+  }
+  float* q;        // [group] query strips
+  float* o;        // [group][head_dim][16]: not yet divided by the sum
+  float* scores;   // [2][chunk tokens][16]
+  float* rows;     // [16][head_dim]: output on its way to another dtype
+  float* maximum;  // [group][16], in units of log2
+  float* sum;      // [group][16]
+};
+
+}  // namespace equitile
+#endif  // EQUITILE_KERNEL_ATTENTION_ROW_ONCE_
+
+HWY_BEFORE_NAMESPACE();
+namespace equitile {
+namespace HWY_NAMESPACE {
+
+inline constexpr size_t kChunkFloats =
+    static_cast<size_t>(kChunkStrips * kStripTokens * kStripTokens);  // scores of one strip
+
+// scores[token][16 queries] = K Q^T for a chunk and kStrips query strips, and the largest of each
+// query.
+template <size_t kStrips>
+struct ScoreTile {
+  const float* k;  // key strip
+  const float* q;  // query strips, q_stride floats apart
+  float* scores;   // of this key strip
+  VF* maximum;     // [kStrips * kStripVecs]
+  size_t q_stride, head_dim;
+
+  template <size_t kRows>
+  HWY_INLINE void Rows(size_t row) const {
+    Tile<kRows, kStrips> tile;
+    tile.Zero();
+    for (size_t d = 0; d < head_dim; d += 16) {
+      tile.template MultiplyAdd<AOrder::kRowMajor, 16>(k + d * 16 + row * 16, 16, q + d * 16,
+                                                       q_stride, HWY_MIN(size_t{16}, head_dim - d));
+    }
+    EQ_UNROLL
+    for (size_t v = 0; v < tile.kVecs; ++v) {
+      VF m = maximum[v];
+      EQ_UNROLL
+      for (size_t r = 0; r < kRows; ++r) m = hn::Max(m, tile.c[r][v]);
+      maximum[v] = m;
+    }
+    tile.Store(scores + row * 16, 16, kChunkFloats);
+  }
+};
+
+// o[dim][16 queries] = o * factor + V^T P for 16 dims (fewer at the end of head_dim).
+template <size_t kStrips>
+struct OutputTile {
+  std::span<const KvStrip> chunk;
+  size_t dim;        // first of the group of 16
+  const float* p;    // [chunk tokens][16], strips kChunkFloats apart
+  float* o;          // strips o_stride floats apart
+  const VF* factor;  // [kStrips * kStripVecs]; null: the output so far is 0
+  size_t o_stride;
+
+  template <size_t kRows>
+  HWY_INLINE void Rows(size_t row) const {
+    Tile<kRows, kStrips> tile;
+    float* const to = o + (dim + row) * 16;
+    if (factor == nullptr) {
+      tile.Zero();
+    } else {
+      tile.Load(to, 16, o_stride);
+      EQ_UNROLL
+      for (size_t v = 0; v < tile.kVecs; ++v) {
+        EQ_UNROLL
+        for (size_t r = 0; r < kRows; ++r) tile.c[r][v] = hn::Mul(tile.c[r][v], factor[v]);
+      }
+    }
+    const float* panel = p;
+    for (const KvStrip& strip : chunk) {
+      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(strip.v + dim * 16 + row, 16, panel,
+                                                          kChunkFloats, strip.count);
+      panel += 256;
+    }
+    tile.Store(to, 16, o_stride);
+  }
+};
+
+// Scores become log2-scaled with their bias added, and the maximum is taken again.
+template <size_t kStrips>
+void AddBias(const RowTask& task, std::span<const KvStrip> chunk, int64_t first_q,
+             float score_scale, float* scores, VF* maximum) {
+  const AttentionArgs& args = *task.args;
+  const int32_t* q_order =
+      args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)];
+  const int32_t* kv_order =
+      args.kv_order.empty() ? nullptr : args.kv_order[static_cast<size_t>(task.lane)];
+  const float* base = args.bias.data + args.lanes.BatchOf(task.lane) * args.bias.batch_stride +
+                      args.lanes.HeadOf(task.lane) * args.bias.head_stride;
+  const VF c = hn::Set(DF(), score_scale), log2e = hn::Set(DF(), kLog2E);
+  for (size_t s = 0; s < kStrips; ++s) {
+    const float* q_row[kStripTokens];
+    for (int64_t t = 0; t < kStripTokens; ++t) {
+      const int64_t position =
+          std::min(first_q + static_cast<int64_t>(s) * kStripTokens + t, args.grid.q_tokens - 1);
+      q_row[t] = base + (q_order ? q_order[position] : position) * args.bias.q_stride;
+    }
+    VF* m = maximum + s * kStripVecs;
+    for (size_t v = 0; v < kStripVecs; ++v)
+      m[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
+    float* row = scores + s * kChunkFloats;
+    for (const KvStrip& strip : chunk) {
+      for (size_t i = 0; i < strip.count; ++i, row += 16) {
+        const int64_t position = strip.first_position + static_cast<int64_t>(i);
+        const int64_t key = kv_order ? kv_order[position] : position;
+        HWY_ALIGN float bias[kStripTokens];
+        for (int64_t t = 0; t < kStripTokens; ++t) bias[t] = q_row[t][key];
+        for (size_t v = 0; v < kStripVecs; ++v) {
+          const VF b = hn::Mul(hn::Load(DF(), bias + v * kVecFloats), log2e);
+          const VF x = hn::MulAdd(hn::Load(DF(), row + v * kVecFloats), c, b);
+          hn::Store(x, DF(), row + v * kVecFloats);
+          m[v] = hn::Max(m[v], x);
+        }
+      }
+    }
+  }
+}
+
+// Scores become 2^(c * score - maximum); returns their sum per query in sum[kStripVecs].
+HWY_INLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, const VF* maximum,
+                             VF* sum) {
+  VF negative[kStripVecs], total[kStripVecs];
+  EQ_UNROLL
+  for (size_t v = 0; v < kStripVecs; ++v) {
+    negative[v] = hn::Neg(maximum[v]);
+    total[v] = hn::Zero(DF());
+  }
+  for (size_t i = 0; i < tokens; ++i) {
+    EQ_UNROLL
+    for (size_t v = 0; v < kStripVecs; ++v) {
+      float* at = scores + i * 16 + v * kVecFloats;
+      const VF p = Exp2(DF(), hn::MulAdd(hn::Load(DF(), at), c, negative[v]));
+      hn::Store(p, DF(), at);
+      total[v] = hn::Add(total[v], p);
+    }
+  }
+  EQ_UNROLL
+  for (size_t v = 0; v < kStripVecs; ++v) sum[v] = total[v];
+}
+
+// One chunk of keys and values for kStrips query strips, beginning with the strip'th of the group.
+template <size_t kStrips>
+void AddChunk(const RowTask& task, std::span<const KvStrip> chunk, size_t tokens, bool first_chunk,
+              const float* q, size_t strip, int64_t first_q, const RowScratch& scratch) {
+  constexpr size_t kVecs = kStrips * kStripVecs;
+  const auto head_dim = static_cast<size_t>(task.args->head_dim);
+  const auto strip_floats = static_cast<size_t>(StripFloats(task.args->head_dim));
+  const float score_scale = task.args->scale * kLog2E;
+
+  VF maximum[kVecs];
+  for (size_t v = 0; v < kVecs; ++v)
+    maximum[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
+  float* scores = scratch.scores;
+  for (const KvStrip& kv : chunk) {
+    ForRowTiles(kv.count, ScoreTile<kStrips>{kv.k, q, scores, maximum, strip_floats, head_dim});
+    scores += 256;
+  }
+  VF c = hn::Set(DF(), score_scale);
+  if (task.args->bias.data != nullptr) {
+    AddBias<kStrips>(task, chunk, first_q, score_scale, scratch.scores, maximum);
+    c = hn::Set(DF(), 1.0f);
+  }
+
+  VF factor[kVecs];
+  for (size_t s = 0; s < kStrips; ++s) {
+    VF sum[kStripVecs];
+    VF* m = maximum + s * kStripVecs;
+    for (size_t v = 0; v < kStripVecs; ++v) {
+      float* at = scratch.maximum + (strip + s) * 16 + v * kVecFloats;
+      const VF old = hn::Load(DF(), at);
+      m[v] = hn::Max(old, hn::Mul(m[v], c));
+      factor[s * kStripVecs + v] = Exp2(DF(), hn::Sub(old, m[v]));
+      hn::Store(m[v], DF(), at);
+    }
+    Exponentials(scratch.scores + s * kChunkFloats, tokens, c, m, sum);
+    for (size_t v = 0; v < kStripVecs; ++v) {
+      float* at = scratch.sum + (strip + s) * 16 + v * kVecFloats;
+      hn::Store(hn::MulAdd(hn::Load(DF(), at), factor[s * kStripVecs + v], sum[v]), DF(), at);
+    }
+  }
+
+  for (size_t dim = 0; dim < head_dim; dim += 16) {
+    ForRowTiles(HWY_MIN(size_t{16}, head_dim - dim),
+                OutputTile<kStrips>{chunk, dim, scratch.scores, scratch.o + strip * strip_floats,
+                                    first_chunk ? nullptr : factor, strip_floats});
+  }
+}
+
+// Divides by the sum and writes 16 queries, or fewer at the end, to their tokens.
+template <class T>
+void WriteStrip(const RowTask& task, const float* o, const float* factor, int64_t first_q,
+                int64_t count, float* rows) {
+  const AttentionArgs& args = *task.args;
+  const View& out = args.out;
+  const int32_t* order =
+      args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)];
+  T* base = static_cast<T*>(out.Data()) + args.lanes.BatchOf(task.lane) * out.Stride(0) +
+            args.lanes.HeadOf(task.lane) * out.Stride(2);
+  const int64_t dim_stride = out.Stride(3);
+  const bool in_place = std::is_same_v<T, float> && dim_stride == 1;
+  T* to[kStripTokens];
+  float* row[kStripTokens];
+  for (int64_t t = 0; t < kStripTokens; ++t) {
+    const int64_t position = first_q + t;
+    to[t] = t < count ? base + (order ? order[position] : position) * out.Stride(1) : nullptr;
+    row[t] = in_place && t < count ? reinterpret_cast<float*>(to[t]) : rows + t * args.head_dim;
+  }
+  ColumnsToRows(o, factor, static_cast<size_t>(args.head_dim), row);
+  if (in_place) return;
+  for (int64_t t = 0; t < count; ++t) {
+    if (dim_stride == 1) {
+      FromFloats(row[t], static_cast<size_t>(args.head_dim), to[t]);
+    } else {
+      for (int64_t i = 0; i < args.head_dim; ++i) to[t][i * dim_stride] = FromFloat<T>(row[t][i]);
+    }
+  }
+}
+
+void FinishStrip(const RowTask& task, const float* o, const float* maximum, const float* sum,
+                 int64_t first_q, float* rows) {
+  const AttentionArgs& args = *task.args;
+  const int64_t count = std::min(kStripTokens, args.grid.q_tokens - first_q);
+  HWY_ALIGN float factor[kStripTokens];
+  for (int64_t t = 0; t < kStripTokens; ++t) factor[t] = sum[t] == 0.0f ? 0.0f : 1.0f / sum[t];
+  switch (args.out.dtype()) {
+    case DType::kF32:
+      WriteStrip<float>(task, o, factor, first_q, count, rows);
+      break;
+    case DType::kBF16:
+      WriteStrip<Bf16>(task, o, factor, first_q, count, rows);
+      break;
+    case DType::kF16:
+      WriteStrip<F16>(task, o, factor, first_q, count, rows);
+      break;
+  }
+  if (args.lse == nullptr) return;
+  const int32_t* order =
+      args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)];
+  float* lse = args.lse + task.lane * args.grid.q_tokens;
+  for (int64_t t = 0; t < count; ++t) {
+    // In double, so that the rounding to f32 hides which libm computed it.
+    const double value = static_cast<double>(maximum[t]) * 0.6931471805599453 +
+                         std::log(static_cast<double>(sum[t]));
+    lse[order ? order[first_q + t] : first_q + t] =
+        sum[t] == 0.0f ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
+  }
+}
+
+// The strips of the kept blocks, chunk by chunk.
+class ChunkReader {
+ public:
+  explicit ChunkReader(const RowTask& task)
+      : task_(task), strips_per_block_(task.args->grid.block_tokens / kStripTokens) {}
+
+  // The next chunk; empty at the end. tokens: how many it holds.
+  std::span<const KvStrip> Next(size_t& tokens) {
+    const int64_t kv_tokens = task_.args->grid.kv_tokens;
+    size_t n = 0;
+    tokens = 0;
+    while (n < static_cast<size_t>(kChunkStrips) && block_ < task_.kv_blocks.size()) {
+      const int64_t strip = task_.kv_blocks[block_] * strips_per_block_ + in_block_;
+      const int64_t position = strip * kStripTokens;
+      const auto count = static_cast<size_t>(std::min(kStripTokens, kv_tokens - position));
+      strips_[n++] = {task_.k_strips[strip], task_.v_strips[strip], position, count};
+      tokens += count;
+      if (++in_block_ == strips_per_block_ || position + kStripTokens >= kv_tokens) {
+        in_block_ = 0;
+        ++block_;
+      }
+    }
+    return {strips_, n};
+  }
+
+ private:
+  const RowTask& task_;
+  const int64_t strips_per_block_;
+  size_t block_ = 0;
+  int64_t in_block_ = 0;
+  KvStrip strips_[kChunkStrips];
+};
+
+void ComputeRowT(const RowTask& task, float* base) {
+  const AttentionArgs& args = *task.args;
+  const RowScratch scratch(base, args.head_dim);
+  const int64_t strip_floats = StripFloats(args.head_dim);
+  const Range tokens = args.grid.QBlockTokens(task.q_block);
+  const Range strips = {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)};
+  for (int64_t begin = strips.begin; begin < strips.end; begin += GroupStrips(args.head_dim)) {
+    const Range group = {begin, std::min(strips.end, begin + GroupStrips(args.head_dim))};
+    if (!args.q.IsStrips()) {
+      PackStrips({.layout = StripLayout::kQuery,
+                  .source = &args.q,
+                  .lanes = args.lanes,
+                  .lane = task.lane,
+                  .tokens = args.grid.q_tokens,
+                  .head_dim = args.head_dim,
+                  .token_at_position =
+                      args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)],
+                  .strips = group},
+                 scratch.q);
+    } else {
+      for (int64_t s = group.begin; s < group.end; ++s) {
+        const float* strip = args.q.strips.At(task.lane, s);
+        std::copy(strip, strip + strip_floats, scratch.q + (s - group.begin) * strip_floats);
+      }
+    }
+    std::fill(scratch.maximum, scratch.maximum + group.size() * kStripTokens, kLowestScore);
+    std::fill(scratch.sum, scratch.sum + group.size() * kStripTokens, 0.0f);
+    if (task.kv_blocks.empty()) std::fill(scratch.o, scratch.o + group.size() * strip_floats, 0.0f);
+
+    ChunkReader reader(task);
+    size_t chunk_tokens = 0;
+    bool first_chunk = true;
+    for (auto chunk = reader.Next(chunk_tokens); !chunk.empty();
+         chunk = reader.Next(chunk_tokens)) {
+      for (int64_t s = 0; s < group.size();) {
+        const float* q = scratch.q + s * strip_floats;
+        const int64_t first_q = (group.begin + s) * kStripTokens;
+        if (s + static_cast<int64_t>(kTileStrips) <= group.size()) {
+          AddChunk<kTileStrips>(task, chunk, chunk_tokens, first_chunk, q, static_cast<size_t>(s),
+                                first_q, scratch);
+          s += static_cast<int64_t>(kTileStrips);
+        } else {
+          AddChunk<1>(task, chunk, chunk_tokens, first_chunk, q, static_cast<size_t>(s), first_q,
+                      scratch);
+          ++s;
+        }
+      }
+      first_chunk = false;
+      if (task.tick) task.tick();
+    }
+    for (int64_t s = 0; s < group.size(); ++s) {
+      FinishStrip(task, scratch.o + s * strip_floats, scratch.maximum + s * kStripTokens,
+                  scratch.sum + s * kStripTokens, (group.begin + s) * kStripTokens, scratch.rows);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace equitile
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace equitile {
+namespace {
+HWY_EXPORT(ComputeRowT);
+}  // namespace
+
+int64_t RowScratchFloats(int64_t head_dim) { return RowScratch::Floats(head_dim); }
+
+void ComputeRow(const RowTask& task, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(ComputeRowT)(task, scratch);
+}
+
+}  // namespace equitile
+#endif  // HWY_ONCE

@@ -1,0 +1,130 @@
+#include "equitile/kernel/strips.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "equitile/base/error.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "equitile/kernel/strips.cc"
+#include "hwy/foreach_target.h"
+
+#include "equitile/kernel/pack-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace equitile {
+namespace HWY_NAMESPACE {
+
+alignas(64) inline constexpr float kZeroRow[kMaxHeadDim] = {};
+
+// The row of one token as f32: in place where the view holds it so, else converted into scratch
+// [head_dim].
+template <class T>
+HWY_INLINE const float* RowOfView(const T* from, int64_t dim_stride, size_t head_dim,
+                                  float* scratch) {
+  if (dim_stride == 1) {
+    if constexpr (std::is_same_v<T, float>) {
+      return from;
+    } else {
+      ToFloats(from, head_dim, scratch);
+    }
+  } else {
+    for (size_t i = 0; i < head_dim; ++i)
+      scratch[i] = ToFloat(from[static_cast<int64_t>(i) * dim_stride]);
+  }
+  return scratch;
+}
+
+// The rows of strip `strip`, 16 pointers to [head_dim] f32; zeros beyond the last token. scratch:
+// [16][head_dim].
+template <class T>
+void RowsFromView(const PackArgs& args, int64_t strip, float* scratch, const float** rows) {
+  const ConstView& view = args.source->view;
+  const int64_t batch = args.lanes.BatchOf(args.lane), head = args.lanes.HeadOf(args.lane);
+  const auto head_dim = static_cast<size_t>(args.head_dim);
+  const T* base =
+      static_cast<const T*>(view.Data()) + batch * view.Stride(0) + head * view.Stride(2);
+  for (int64_t t = 0; t < kStripTokens; ++t) {
+    const int64_t position = strip * kStripTokens + t;
+    if (position >= args.tokens) {
+      rows[t] = kZeroRow;
+      continue;
+    }
+    const int64_t token = args.token_at_position ? args.token_at_position[position] : position;
+    rows[t] = RowOfView(base + token * view.Stride(1), view.Stride(3), head_dim,
+                        scratch + static_cast<size_t>(t) * head_dim);
+  }
+}
+
+// The same from a producer, called once per run of consecutive tokens.
+void RowsFromProducer(const PackArgs& args, int64_t strip, float* scratch, const float** rows) {
+  const int64_t begin = strip * kStripTokens;
+  const int64_t count = std::min(kStripTokens, args.tokens - begin);
+  auto token = [&](int64_t t) {
+    return args.token_at_position ? args.token_at_position[begin + t] : begin + t;
+  };
+  for (int64_t t = 0; t < count;) {
+    int64_t run = 1;
+    while (t + run < count && token(t + run) == token(t) + run) ++run;
+    args.source->producer(args.lane, token(t), run, scratch + t * args.head_dim);
+    t += run;
+  }
+  for (int64_t t = 0; t < kStripTokens; ++t)
+    rows[t] = t < count ? scratch + t * args.head_dim : kZeroRow;
+}
+
+void WriteKeyValueStrip(const float* const* rows, size_t head_dim, float* out) {
+  for (size_t g = 0; g < head_dim; g += 16) {
+    const size_t dims = std::min<size_t>(16, head_dim - g);
+    for (size_t t = 0; t < 16; ++t, out += 16) {
+      if (dims == 16) {
+        std::memcpy(out, rows[t] + g, 16 * sizeof(float));
+      } else {
+        std::memcpy(out, rows[t] + g, 8 * sizeof(float));
+        std::memset(out + 8, 0, 8 * sizeof(float));
+      }
+    }
+  }
+}
+
+void PackStripsT(const PackArgs& args, float* out) {
+  alignas(64) float scratch[kStripTokens * kMaxHeadDim];
+  const float* rows[kStripTokens];
+  for (int64_t strip = args.strips.begin; strip < args.strips.end;
+       ++strip, out += StripFloats(args.head_dim)) {
+    if (args.source->IsProducer()) {
+      RowsFromProducer(args, strip, scratch, rows);
+    } else if (args.source->view.dtype() == DType::kF32) {
+      RowsFromView<float>(args, strip, scratch, rows);
+    } else if (args.source->view.dtype() == DType::kBF16) {
+      RowsFromView<Bf16>(args, strip, scratch, rows);
+    } else {
+      RowsFromView<F16>(args, strip, scratch, rows);
+    }
+    const auto head_dim = static_cast<size_t>(args.head_dim);
+    if (args.layout == StripLayout::kKeyValue) {
+      WriteKeyValueStrip(rows, head_dim, out);
+    } else {
+      RowsToColumns(rows, head_dim, out);
+      std::fill(out + head_dim * 16, out + StripFloats(args.head_dim), 0.0f);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace equitile
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace equitile {
+namespace {
+HWY_EXPORT(PackStripsT);
+}  // namespace
+
+void PackStrips(const PackArgs& args, float* out) {
+  EQ_CHECK(!args.source->IsStrips(), "strips are packed already");
+  HWY_DYNAMIC_DISPATCH(PackStripsT)(args, out);
+}
+
+}  // namespace equitile
+#endif  // HWY_ONCE
