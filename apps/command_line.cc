@@ -155,11 +155,11 @@ int RunCommandLine(const std::vector<std::string>& args) {
     app.require_subcommand(1);
     app.get_formatter()->column_width(34);
     app.get_formatter()->label("SUBCOMMAND", "COMMAND");
-    app.get_formatter()->label("Subcommands", "Commands");
     app.footer("equitile COMMAND --help shows the flags of one command, with examples.");
 #define EQUITILE_REGISTER(name) name(app);
     EQUITILE_COMMANDS(EQUITILE_REGISTER)
 #undef EQUITILE_REGISTER
+    for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
     Parse(app, WithDashes(args));
   });
 }

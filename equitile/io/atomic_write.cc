@@ -1,0 +1,115 @@
+#include "equitile/io/atomic_write.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void CannotWrite(const fs::path& path, int error) {
+  if (error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG) {
+    throw Error("[io] {}: writing failed: {}", path.string(), std::strerror(error));
+  }
+  throw InputError("[io] {}: cannot be written: {}", path.string(), std::strerror(error));
+}
+
+// An open file that is closed, and removed if it is still temporary, when it goes out of scope.
+class Output {
+ public:
+  Output(const fs::path& path, int flags, bool temporary)
+      : path_(path),
+        temporary_(temporary),
+        fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666)) {
+    open_error_ = fd_ < 0 ? errno : 0;
+    if (fd_ < 0) temporary_ = false;
+  }
+  ~Output() {
+    if (fd_ >= 0) ::close(fd_);
+    if (temporary_) ::unlink(path_.c_str());
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  // Each returns 0 or errno.
+  int Opened() const { return open_error_; }
+
+  int Write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      bytes = bytes.subspan(static_cast<size_t>(written));
+    }
+    return 0;
+  }
+
+  int Sync() { return ::fsync(fd_) == 0 ? 0 : errno; }
+
+  // Network file systems report a full device as late as here.
+  int Close() { return ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno; }
+
+  int RenameTo(const fs::path& target) {
+    if (::rename(path_.c_str(), target.c_str()) != 0) return errno;
+    temporary_ = false;
+    return 0;
+  }
+
+ private:
+  fs::path path_;
+  bool temporary_;
+  int fd_;
+  int open_error_ = 0;
+};
+
+// Unique among the threads and processes of one host; hidden, so that a glob for outputs does not
+// find it.
+fs::path TemporaryName(const fs::path& target) {
+  static std::atomic<int> counter{0};
+  return target.parent_path() /
+         fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter++);
+}
+
+}  // namespace
+
+void WriteFileAtomically(const fs::path& path,
+                         std::initializer_list<std::span<const std::byte>> parts) {
+  const auto check = [&](int error) {
+    if (error != 0) CannotWrite(path, error);
+  };
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (path.empty() || !path.has_filename()) check(EISDIR);
+  if (fs::is_directory(status)) check(EISDIR);
+
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    Output output(path, 0, /*temporary=*/false);
+    check(output.Opened());
+    for (const auto& part : parts) check(output.Write(part));
+    check(output.Close());
+    return;
+  }
+
+  // Renaming would replace a file that is write-protected.
+  if (fs::exists(status) && ::access(path.c_str(), W_OK) != 0) check(errno);
+  const fs::path target = fs::is_symlink(fs::symlink_status(path, ignored))
+                              ? fs::weakly_canonical(path, ignored)
+                              : path;
+  Output output(TemporaryName(target), O_CREAT | O_EXCL, /*temporary=*/true);
+  check(output.Opened());
+  for (const auto& part : parts) check(output.Write(part));
+  check(output.Sync());
+  check(output.Close());
+  check(output.RenameTo(target));
+}
+
+}  // namespace equitile

@@ -1,0 +1,19 @@
+// Files appear whole or not at all: whoever reads an output never sees half of it, and a failed run
+// leaves the old one.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <initializer_list>
+#include <span>
+
+namespace equitile {
+
+// Writes `parts`, one after another, under a temporary name beside `path`, then renames. Follows a
+// symbolic link; writes straight into what is not a regular file (/dev/stdout, a pipe). Throws
+// InputError where the file cannot be created or replaced, Error where the device fails or is full;
+// then no temporary file is left.
+void WriteFileAtomically(const std::filesystem::path& path,
+                         std::initializer_list<std::span<const std::byte>> parts);
+
+}  // namespace equitile
