@@ -1,0 +1,149 @@
+#include "equitile/plan/machine.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+struct Measured {
+  double value;
+  std::string_view unit;
+};
+
+Measured SplitUnit(std::string_view part, std::string_view whole) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+  if (error != std::errc{} || !(value > 0) || !std::isfinite(value)) {
+    throw InputError(
+        "[plan] link '{}': '{}' is not a positive number with a unit; write it like 100Gb/s,2us",
+        whole, part);
+  }
+  return {value, part.substr(static_cast<size_t>(end - part.data()))};
+}
+
+double BytesPerSecond(std::string_view part, std::string_view whole) {
+  const auto [value, unit] = SplitUnit(part, whole);
+  double scale = 1;
+  std::string_view rest = unit;
+  if (!rest.empty()) {
+    switch (rest.front()) {
+      case 'k':
+      case 'K':
+        scale = 1e3;
+        break;
+      case 'M':
+        scale = 1e6;
+        break;
+      case 'G':
+        scale = 1e9;
+        break;
+      case 'T':
+        scale = 1e12;
+        break;
+      default:
+        break;
+    }
+    if (scale != 1) rest.remove_prefix(1);
+  }
+  if (rest == "b/s" || rest == "bps") return value * scale / 8;
+  if (rest == "B/s") return value * scale;
+  throw InputError("[plan] link '{}': unit '{}' is none of Gb/s, GB/s, Mb/s, MB/s", whole, unit);
+}
+
+double Seconds(std::string_view part, std::string_view whole) {
+  const auto [value, unit] = SplitUnit(part, whole);
+  if (unit == "s") return value;
+  if (unit == "ms") return value * 1e-3;
+  if (unit == "us" || unit == "µs") return value * 1e-6;
+  if (unit == "ns") return value * 1e-9;
+  throw InputError("[plan] link '{}': unit '{}' is none of ns, us, ms, s", whole, unit);
+}
+
+void CheckRate(double value, const char* what) {
+  if (!(value > 0) || !std::isfinite(value))
+    throw InputError("[plan] {} {}: must be positive", what, value);
+}
+
+void CheckLink(const Link& link, const char* what) {
+  CheckRate(link.bytes_per_second, what);
+  if (!(link.latency_seconds >= 0) || !std::isfinite(link.latency_seconds)) {
+    throw InputError("[plan] {} latency {}: must not be negative", what, link.latency_seconds);
+  }
+}
+
+}  // namespace
+
+Link ParseLink(std::string_view text) {
+  const size_t comma = text.find(',');
+  if (comma == std::string_view::npos) {
+    throw InputError("[plan] link '{}': write bandwidth and latency, like 100Gb/s,2us", text);
+  }
+  return {.latency_seconds = Seconds(text.substr(comma + 1), text),
+          .bytes_per_second = BytesPerSecond(text.substr(0, comma), text)};
+}
+
+std::string LinkText(const Link& link) {
+  return fmt::format("{:g}Gb/s,{:g}us", link.bytes_per_second * 8e-9, link.latency_seconds * 1e6);
+}
+
+double Cluster::BlockSeconds(const BlockGrid& grid) const {
+  const double flops = 4.0 * static_cast<double>(wire.head_dim) *
+                       static_cast<double>(grid.block_tokens) *
+                       static_cast<double>(grid.block_tokens);
+  return flops / (gflops * 1e9);
+}
+
+void CheckCluster(const Cluster& cluster, int32_t ranks) {
+  CheckRate(cluster.gflops, "kernel gflops");
+  if (!(cluster.row_seconds >= 0) || !std::isfinite(cluster.row_seconds)) {
+    throw InputError("[plan] row seconds {}: must not be negative", cluster.row_seconds);
+  }
+  CheckLink(cluster.link, "link");
+  if (cluster.node_size < 0)
+    throw InputError("[plan] node size {}: must not be negative", cluster.node_size);
+  if (cluster.node_size > 0) CheckLink(cluster.node_link, "node link");
+  if (cluster.wire.head_dim <= 0 || cluster.wire.value_bytes <= 0) {
+    throw InputError("[plan] head_dim {}: must be positive", cluster.wire.head_dim);
+  }
+  if (!cluster.speeds.empty() && std::ssize(cluster.speeds) != ranks) {
+    throw InputError("[plan] {} speeds for {} ranks: one for each", cluster.speeds.size(), ranks);
+  }
+  for (double speed : cluster.speeds) CheckRate(speed, "speed");
+}
+
+void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype, Cluster& cluster) {
+  const KernelRate* best = nullptr;
+  double best_distance = std::numeric_limits<double>::infinity();
+  for (const KernelRate& rate : machine.kernel) {
+    auto distance = [](int64_t a, int64_t b) {
+      return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
+    };
+    // A wrong dtype counts more than any sizes can (head_dim and block differ by at most 2^9
+    // together).
+    const double d = distance(rate.head_dim, cluster.wire.head_dim) + distance(rate.block, block) +
+                     (rate.dtype == dtype ? 0 : 100);
+    if (d < best_distance) {
+      best = &rate;
+      best_distance = d;
+    }
+  }
+  if (best != nullptr) {
+    cluster.gflops = best->gflops;
+    cluster.row_seconds = best->row_seconds;
+  }
+  for (const NamedLink& named : machine.links) {
+    if (named.name == "network") cluster.link = named.link;
+    if (named.name == "node") cluster.node_link = named.link;
+  }
+}
+
+CostModel CostInPicoseconds(const Cluster& cluster, const BlockGrid& grid) {
+  return {.block = std::max<int64_t>(1, std::llround(cluster.BlockSeconds(grid) * 1e12)),
+          .row = std::llround(cluster.row_seconds * 1e12)};
+}
+
+}  // namespace equitile

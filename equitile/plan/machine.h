@@ -1,0 +1,84 @@
+// Rates of the machine that a plan is made for. Values only: they are measured elsewhere and read
+// from files in io.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "equitile/plan/cost_model.h"
+#include "equitile/plan/plan.h"
+#include "equitile/plan/traffic.h"
+
+namespace equitile {
+
+struct Link {
+  double latency_seconds = 2e-6;
+  double bytes_per_second = 12.5e9;  // each way at once
+
+  friend bool operator==(const Link&, const Link&) = default;
+};
+
+// "100Gb/s,2us" (bits: b, bytes: B; k, M, G, T; latency in ns, us, ms, s). Throws InputError.
+Link ParseLink(std::string_view text);
+std::string LinkText(const Link& link);
+
+// What `machine.json` holds: one process's kernel rates and the links between processes.
+struct KernelRate {
+  int64_t head_dim = 0, block = 0;
+  std::string dtype;
+  double gflops = 0;       // of one rank with all its threads, on kept blocks
+  double row_seconds = 0;  // on top of its blocks, per row
+
+  friend bool operator==(const KernelRate&, const KernelRate&) = default;
+};
+struct NamedLink {
+  std::string name;  // "network" between nodes, "node" inside one
+  Link link;
+
+  friend bool operator==(const NamedLink&, const NamedLink&) = default;
+};
+struct Machine {
+  std::string target;
+  int64_t threads = 1;
+  double peak_gflops = 0;
+  std::vector<KernelRate> kernel;
+  std::vector<NamedLink> links;
+
+  friend bool operator==(const Machine&, const Machine&) = default;
+};
+
+// The ranks as the cost model sees them.
+struct Cluster {
+  double gflops = 100;  // of a rank of speed 1
+  double row_seconds = 0;
+  Link link;                   // between ranks of different nodes
+  Link node_link;              // inside a node
+  int32_t node_size = 0;       // ranks per node, consecutive; 0: `link` everywhere
+  std::vector<double> speeds;  // [ranks] relative to gflops, or empty: all 1
+  WireFormat wire;
+
+  double Speed(int32_t rank) const {
+    return speeds.empty() ? 1.0 : speeds[static_cast<size_t>(rank)];
+  }
+  bool SameNode(int32_t a, int32_t b) const {
+    return node_size > 0 && a / node_size == b / node_size;
+  }
+  const Link& Between(int32_t a, int32_t b) const { return SameNode(a, b) ? node_link : link; }
+  double BlockSeconds(
+      const BlockGrid& grid) const;  // one full block at speed 1: 4·head_dim·block² flops
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+// Throws InputError: rates not positive, speeds not one per rank or not positive and finite.
+void CheckCluster(const Cluster& cluster, int32_t ranks);
+
+// Takes rates and links of `machine`: of the kernel rates with this dtype, or any if there is none,
+// the one whose head_dim and block are nearest (in ratio). What the machine does not say stays.
+void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype, Cluster& cluster);
+
+// Picoseconds, so that the costs of the smallest blocks are still large integers.
+CostModel CostInPicoseconds(const Cluster& cluster, const BlockGrid& grid);
+
+}  // namespace equitile

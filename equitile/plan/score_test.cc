@@ -1,0 +1,222 @@
+#include "equitile/plan/score.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "equitile/plan/accounts.h"
+#include "equitile/plan/bounds.h"
+#include "equitile/plan/random_plan_testing.h"
+#include "equitile/plan/simulate.h"
+
+namespace equitile {
+namespace {
+
+using testing::CheckCases;
+using testing::RandomCase;
+
+std::vector<double> RandomSpeeds(RandomCase& random, int32_t ranks) {
+  std::vector<double> speeds;
+  if (random.Chance(0.5)) return speeds;
+  for (int32_t r = 0; r < ranks; ++r)
+    speeds.push_back(static_cast<double>(random.Between(1, 8)) / 4);
+  return speeds;
+}
+
+TEST(Score, EqualsTheWalkOverTheLoweredProgram) {
+  EXPECT_TRUE(CheckCases("work and bytes without lowering", [](RandomCase& random) {
+    const Problem problem = random.MakeProblem();
+    const BlockMask mask = random.MakeMask(problem);
+    const Plan plan = random.MakePlan(problem);
+    Cluster cluster;
+    cluster.wire = {.head_dim = 8 * random.Between(1, 20), .value_bytes = 4};
+    const Score score = ScorePlan(plan, mask, RowBlocks(mask), {}, cluster);
+    const Accounts accounts = TakeAccounts(Lower(plan, mask), HomeMap(problem), mask, cluster.wire);
+    RC_ASSERT(score.work == accounts.work);
+    RC_ASSERT(score.traffic.sent == accounts.traffic.sent);
+    RC_ASSERT(score.traffic.received == accounts.traffic.received);
+    RC_ASSERT(std::accumulate(accounts.traffic.sent.begin(), accounts.traffic.sent.end(),
+                              int64_t{0}) == std::accumulate(accounts.traffic.received.begin(),
+                                                             accounts.traffic.received.end(),
+                                                             int64_t{0}));
+  }));
+}
+
+TEST(Score, WorkAddsUpAndBoundsHold) {
+  EXPECT_TRUE(CheckCases("1 <= bound_any <= bound <= rho <= rho_paper", [](RandomCase& random) {
+    const Problem problem = random.MakeProblem();
+    const BlockMask mask = random.MakeMask(problem);
+    const Plan plan = random.MakePlan(problem);
+    Cluster cluster;
+    cluster.speeds = RandomSpeeds(random, problem.ranks);
+    const CostModel model = random.Chance(0.5) ? CostModel{}
+                                               : CostModel{.block = random.Between(1, 1000),
+                                                           .row = random.Between(0, 1000)};
+    const std::vector<int32_t> row_blocks = RowBlocks(mask);
+    const Score score = ScorePlan(plan, mask, row_blocks, model, cluster);
+    int64_t blocks = 0;
+    for (const Work& work : score.work.work) blocks += work.blocks;
+    RC_ASSERT(blocks == mask.Kept());
+    const Bounds bounds =
+        FindBounds(plan, mask, row_blocks, score.imbalance, model, cluster.speeds);
+    constexpr double kRounding = 1e-12;
+    RC_ASSERT(1 <= bounds.any);
+    RC_ASSERT(bounds.any <= bounds.kind);
+    RC_ASSERT(bounds.kind <= score.imbalance.rho * (1 + kRounding));
+    RC_ASSERT(score.imbalance.rho <= score.imbalance.rho_paper * (1 + kRounding));
+    const Imbalance again = Rescore(plan, mask, model, cluster.speeds);
+    RC_ASSERT(again.rho == score.imbalance.rho);
+  }));
+}
+
+TEST(Score, EmptyMaskIsBalanced) {
+  const BlockMask mask({.batch = 1, .heads = 3},
+                       {.q_tokens = 500, .kv_tokens = 500, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  for (const Plan& plan : {PlanUlysses(problem), PlanRing(problem), PlanUsp(problem, 2, 2)}) {
+    const Score score = ScorePlan(plan, mask, RowBlocks(mask), {}, {});
+    EXPECT_EQ(score.imbalance.rho, 1);
+    EXPECT_EQ(score.imbalance.rho_paper, 1);
+    EXPECT_EQ(score.moved.q_blocks, 0);
+    EXPECT_EQ(score.moved.kv_blocks, 0);
+  }
+}
+
+TEST(Score, BytesOfPlainUlyssesByHand) {
+  // 4 heads on 4 ranks, 8 tiles: every rank is home to 2 of 8 tiles and gets one head. It receives
+  // Q, K, V of the 6 tiles that are not its own and sends 3 other heads' share of its 2 tiles; O
+  // goes the other way.
+  const BlockMask mask = BlockMask::Dense({.batch = 1, .heads = 4},
+                                          {.q_tokens = 512, .kv_tokens = 512, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  const Score score = ScorePlan(PlanUlysses(problem), mask, RowBlocks(mask), {}, {});
+  const int64_t tokens = 6 * 64, qkv = tokens * 3 * 128 * 4, o = tokens * (128 * 4 + 4);
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(score.traffic.received[static_cast<size_t>(rank)], qkv + o);
+    EXPECT_EQ(score.traffic.sent[static_cast<size_t>(rank)], qkv + o);
+  }
+}
+
+TEST(Score, BytesOfPlainRingByHand) {
+  // Rows at home: Q and O do not move. Each rank passes on 3 chunks of K and V of 4 heads.
+  const BlockMask mask = BlockMask::Dense({.batch = 1, .heads = 4},
+                                          {.q_tokens = 512, .kv_tokens = 512, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  const Score score = ScorePlan(PlanRing(problem), mask, RowBlocks(mask), {}, {});
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(score.traffic.sent[static_cast<size_t>(rank)], 3 * 4 * 128 * 2 * 128 * 4);
+    EXPECT_EQ(score.traffic.received[static_cast<size_t>(rank)], 3 * 4 * 128 * 2 * 128 * 4);
+  }
+  EXPECT_EQ(score.imbalance.rho, 1);
+}
+
+TEST(Score, ReplansWhenItPays) {
+  const ReplanRule by_time, paper{.threshold = 1.10};
+  EXPECT_TRUE(by_time.ShouldReplan(1.2, 1.0, 1.0, 0.19));
+  EXPECT_FALSE(by_time.ShouldReplan(1.2, 1.0, 1.0, 0.21));
+  EXPECT_TRUE(paper.ShouldReplan(1.10, 1.0, 0, 1));
+  EXPECT_FALSE(paper.ShouldReplan(1.09, 1.0, 1, 0));
+}
+
+// --- Time
+// -------------------------------------------------------------------------------------------------------------------
+
+TEST(Simulate, PartsAddUpAndNothingIsNegative) {
+  EXPECT_TRUE(CheckCases("seconds = compute + exchange + wait", [](RandomCase& random) {
+    const Problem problem = random.MakeProblem();
+    const BlockMask mask = random.MakeMask(problem);
+    const Plan plan = random.MakePlan(problem);
+    Cluster cluster;
+    cluster.speeds = RandomSpeeds(random, problem.ranks);
+    cluster.node_size = static_cast<int32_t>(random.Between(0, 4));
+    cluster.node_link = {.latency_seconds = 1e-6, .bytes_per_second = 50e9};
+    cluster.row_seconds = random.Chance(0.5) ? 1e-6 : 0;
+    const StageWork work = CountStageWork(plan, mask, RowBlocks(mask));
+    const HomeMap homes(problem);
+    const Program program = Lower(plan, mask);
+    const Prediction prediction = Simulate(program, homes, work, cluster);
+    const double slack = 1e-9 * prediction.seconds;
+    RC_ASSERT(prediction.compute >= 0 && prediction.exchange >= 0 && prediction.wait >= 0);
+    RC_ASSERT(std::abs(prediction.seconds - prediction.compute - prediction.exchange -
+                       prediction.wait) <= slack);
+    const CostModel model = CostInPicoseconds(cluster, problem.grid);
+    const Imbalance imbalance = MeasureImbalance(plan, work, model, cluster.speeds);
+    // Nobody is faster than the busiest rank's own work, nor than the bytes of the busiest port.
+    for (int32_t rank = 0; rank < problem.ranks; ++rank) {
+      const double own =
+          static_cast<double>(work.OfRank(rank).Cost(model)) * 1e-12 / cluster.Speed(rank);
+      RC_ASSERT(prediction.seconds >= own * (1 - 1e-6));
+    }
+    // A link that takes no time leaves compute and the waiting it causes; a slower one never makes
+    // it faster.
+    Cluster slower = cluster;
+    slower.link.bytes_per_second /= 10;
+    slower.node_link.bytes_per_second /= 10;
+    RC_ASSERT(Simulate(program, homes, work, slower).seconds >= prediction.seconds - slack);
+    Cluster free = cluster;
+    free.link = free.node_link = {.latency_seconds = 0, .bytes_per_second = 1e30};
+    const Prediction ideal = Simulate(program, homes, work, free);
+    RC_ASSERT(ideal.exchange <= 1e-9);
+    RC_ASSERT(ideal.seconds <= imbalance.critical * 1e-12 * (1 + 1e-6) + 1e-12);
+  }));
+}
+
+TEST(Simulate, HeadGroupsHideTheExchange) {
+  const BlockMask mask = BlockMask::Dense(
+      {.batch = 1, .heads = 16}, {.q_tokens = 4096, .kv_tokens = 4096, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  auto predicted = [&](int32_t stages, double latency) {
+    std::vector<RowRuns> runs;
+    for (int32_t lane = 0; lane < 16; ++lane)
+      runs.push_back({{.end = 64, .rank = lane / 4, .stage = lane % 4 * stages / 4}});
+    const Plan plan = MakeExchangePlan(
+        problem, {.name = "fractional", .ulysses = 0, .ring = 0, .parameters = {}}, runs, true);
+    Cluster cluster;
+    cluster.link = {.latency_seconds = latency, .bytes_per_second = 1.25e9};
+    return Simulate(Lower(plan, mask), HomeMap(problem),
+                    CountStageWork(plan, mask, RowBlocks(mask)), cluster);
+  };
+  EXPECT_LT(predicted(4, 2e-6).seconds, predicted(1, 2e-6).seconds);
+  EXPECT_LT(predicted(4, 2e-6).exchange, 0.5 * predicted(1, 2e-6).exchange);
+  // ... unless latency rules.
+  EXPECT_GT(predicted(4, 0.1).seconds, predicted(1, 0.1).seconds);
+}
+
+TEST(Simulate, RingHidesItsPassesWhenComputeIsLonger) {
+  const BlockMask mask = BlockMask::Dense(
+      {.batch = 1, .heads = 4}, {.q_tokens = 4096, .kv_tokens = 4096, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  const Plan plan = PlanRing(problem);
+  const StageWork work = CountStageWork(plan, mask, RowBlocks(mask));
+  Cluster cluster;
+  const Prediction fast = Simulate(Lower(plan, mask), HomeMap(problem), work, cluster);
+  EXPECT_EQ(fast.exchange, 0);
+  cluster.link.bytes_per_second = 1e8;
+  const Prediction slow = Simulate(Lower(plan, mask), HomeMap(problem), work, cluster);
+  // Three passes of 1024 tokens x 4 heads x 1 KiB, then the last quarter of the compute.
+  const double pass = 2e-6 + 1024 * 4 * 1024 / 1e8;
+  EXPECT_NEAR(slow.seconds, 3 * pass + slow.compute / 4, 1e-9);
+  EXPECT_NEAR(slow.wait, 0, 1e-12);
+}
+
+TEST(Simulate, PaperFormulaByHand) {
+  const BlockMask mask = BlockMask::Dense({.batch = 1, .heads = 8},
+                                          {.q_tokens = 512, .kv_tokens = 512, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 8, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  Cluster cluster;
+  const double block = 4.0 * 128 * 64 * 64 / 100e9;
+  const double iteration = 512 * block / 8 / 2;  // U4R2: half of a rank's blocks
+  const double all_to_all = 2e-6 + 4.0 * 64 * 8 * 512 * 3 / 4 / 12.5e9;
+  const double p2p = 2e-6 + 2.0 * 256 * 2 * 512 / 12.5e9;
+  EXPECT_NEAR(PaperLatency(PlanUsp(problem, 4, 2), 512, 1.25, cluster),
+              all_to_all + (std::max(iteration, p2p) + iteration) * 1.25, 1e-12);
+}
+
+}  // namespace
+}  // namespace equitile

@@ -1,0 +1,264 @@
+#include "equitile/plan/simulate.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "equitile/base/error.h"
+#include "equitile/plan/walker.h"
+
+namespace equitile {
+namespace {
+
+// Bytes over the two classes of links, which carry at the same time.
+struct Load {
+  int64_t near = 0, far = 0;
+
+  void Add(bool is_near, int64_t bytes) { (is_near ? near : far) += bytes; }
+  bool empty() const { return near == 0 && far == 0; }
+};
+
+class Simulator {
+ public:
+  Simulator(const Program& program, const HomeMap& homes, const StageWork& work,
+            const Cluster& cluster, Prediction& out)
+      : program_(program),
+        homes_(homes),
+        work_(work),
+        cluster_(cluster),
+        out_(out),
+        ranks_(program.problem.ranks),
+        stages_(static_cast<int32_t>(program.stages.size())),
+        block_seconds_(cluster.BlockSeconds(program.problem.grid)) {
+    out_.timeline.resize(Size() * static_cast<size_t>(stages_));
+    home_inputs_.resize(static_cast<size_t>(stages_));
+    sent_by_.assign(Size(), 0);
+    received_by_.assign(Size(), 0);
+    returned_by_.assign(Size(), 0);
+    back_.resize(Size());
+    idle_exchange_.assign(Size(), 0);
+    compute_.assign(Size(), 0);
+  }
+
+  // Homes push the stages' inputs one after the other, all from the start.
+  void HomeSends(int32_t stage) {
+    HomeInputs& now = home_inputs_[Index(stage)];
+    std::vector<Load> out;
+    for (const Transfer& transfer : Inputs(stage)) {
+      if (transfer.from != kHome) continue;
+      if (now.in.empty()) {
+        now.in.resize(Size());
+        now.pushed.assign(Size(), 0);
+        out.resize(Size());
+      }
+      ForEachForeignPart(transfer, transfer.to, [&](int32_t home, int64_t bytes) {
+        const bool near = cluster_.SameNode(home, transfer.to);
+        now.in[Index(transfer.to)].Add(near, bytes);
+        out[Index(home)].Add(near, bytes);
+      });
+    }
+    for (size_t r = 0; r < out.size(); ++r) sent_by_[r] += Seconds(out[r]);
+    now.sent_by = sent_by_;
+    for (const Transfer& transfer : Inputs(stage)) {
+      if (transfer.from != kHome) continue;
+      double& pushed = now.pushed[Index(transfer.to)];
+      ForEachForeignPart(transfer, transfer.to, [&](int32_t home, int64_t) {
+        pushed = std::max(pushed, sent_by_[Index(home)]);
+      });
+    }
+  }
+
+  void Receive(int32_t) {}  // begins when the stage before is computed; see Await
+
+  void Await(int32_t stage) {
+    for (int32_t rank = 0; rank < ranks_; ++rank) {
+      StageTimes& now = At(rank, stage);
+      const double free = stage == 0 ? 0 : At(rank, stage - 1).end;
+      const double asked = stage == 0 ? 0 : At(rank, stage - 1).begin;
+      now.arrived = asked;
+      const HomeInputs& inputs = home_inputs_[Index(stage)];
+      if (!inputs.in.empty() && !inputs.in[Index(rank)].empty()) {
+        const Load& load = inputs.in[Index(rank)];
+        received_by_[Index(rank)] = std::max(received_by_[Index(rank)], asked) + Seconds(load);
+        now.arrived =
+            std::max(received_by_[Index(rank)], inputs.pushed[Index(rank)]) + Latency(load);
+      }
+      now.begin = std::max(free, now.arrived);
+      idle_exchange_[Index(rank)] += now.begin - free;
+    }
+    AwaitPasses(stage);
+    for (int32_t rank = 0; rank < ranks_; ++rank) {
+      StageTimes& now = At(rank, stage);
+      const Work& work = work_.At(rank, stage);
+      const double seconds = (static_cast<double>(work.blocks) * block_seconds_ +
+                              static_cast<double>(work.rows) * cluster_.row_seconds) /
+                             cluster_.Speed(rank);
+      now.end = now.begin + seconds;
+      compute_[Index(rank)] += seconds;
+    }
+  }
+
+  void Compute(int32_t) {}  // follows from Await
+
+  void Return(int32_t stage) {
+    const Span returns = program_.stages[Index(stage)].returns;
+    for (const Transfer& transfer : program_.TransfersOf(returns)) {
+      const size_t from = Index(transfer.from);
+      const double computed = At(transfer.from, stage).end;
+      Load out;
+      ForEachForeignPart(transfer, transfer.from, [&](int32_t home, int64_t bytes) {
+        const bool near = cluster_.SameNode(home, transfer.from);
+        out.Add(near, bytes);
+        Back& back = back_[Index(home)];
+        back.load.Add(near, bytes);
+        back.first = std::min(back.first, computed);
+        back.last_computed = std::max(back.last_computed, computed);
+      });
+      // Inputs of the next stage leave through the same port, before.
+      const std::vector<double>& sent_by =
+          home_inputs_[Index(std::min(stage + 1, stages_ - 1))].sent_by;
+      returned_by_[from] = std::max({returned_by_[from], computed, sent_by[from]}) + Seconds(out);
+      ForEachForeignPart(transfer, transfer.from, [&](int32_t home, int64_t) {
+        back_[Index(home)].last = std::max(back_[Index(home)].last, returned_by_[from]);
+      });
+    }
+  }
+
+  void Finish() {
+    std::vector<double> done(Size());
+    for (int32_t rank = 0; rank < ranks_; ++rank) {
+      const double end = stages_ == 0 ? 0 : At(rank, stages_ - 1).end;
+      const Back& back = back_[Index(rank)];
+      done[Index(rank)] = end;
+      if (back.load.empty()) continue;
+      const double arrived =
+          std::max(back.last, back.first + Seconds(back.load)) + Latency(back.load);
+      done[Index(rank)] = std::max(end, arrived);
+      idle_exchange_[Index(rank)] +=
+          done[Index(rank)] - std::min(done[Index(rank)], std::max(end, back.last_computed));
+    }
+    out_.seconds = *std::max_element(done.begin(), done.end());
+    const double ranks = static_cast<double>(ranks_);
+    out_.compute = std::accumulate(compute_.begin(), compute_.end(), 0.0) / ranks;
+    out_.exchange = std::accumulate(idle_exchange_.begin(), idle_exchange_.end(), 0.0) / ranks;
+    out_.wait = std::max(0.0, out_.seconds - out_.compute - out_.exchange);
+  }
+
+ private:
+  struct HomeInputs {
+    std::vector<Load> in;  // [ranks], or empty
+    std::vector<double>
+        pushed;  // [ranks] when the last of the rank's homes has pushed this stage's inputs
+    std::vector<double> sent_by;  // [ranks] when a home has pushed everything up to this stage
+  };
+  struct Back {
+    Load load;
+    double first =
+        std::numeric_limits<double>::infinity();  // the first output for this home is computed
+    double last_computed = 0;
+    double last = 0;  // the last has left its rank
+  };
+
+  template <typename I>
+  static size_t Index(I i) {
+    return static_cast<size_t>(i);
+  }
+  size_t Size() const { return static_cast<size_t>(ranks_); }
+  StageTimes& At(int32_t rank, int32_t stage) {
+    return out_.timeline[Index(int64_t{rank} * stages_ + stage)];
+  }
+  std::span<const Transfer> Inputs(int32_t stage) const {
+    return program_.TransfersOf(program_.stages[Index(stage)].inputs);
+  }
+
+  double Seconds(const Load& load) const {
+    return std::max(static_cast<double>(load.near) / cluster_.node_link.bytes_per_second,
+                    static_cast<double>(load.far) / cluster_.link.bytes_per_second);
+  }
+  double Latency(const Load& load) const {
+    return std::max(load.near > 0 ? cluster_.node_link.latency_seconds : 0,
+                    load.far > 0 ? cluster_.link.latency_seconds : 0);
+  }
+
+  // (home, bytes) for the parts of a transfer between homes and `rank` that are not at home on
+  // `rank`.
+  template <typename Visit>
+  void ForEachForeignPart(const Transfer& transfer, int32_t rank, Visit&& visit) const {
+    const bool is_kv = transfer.cargo == Cargo::kKv;
+    const WireFormat& wire = cluster_.wire;
+    const int64_t token_bytes = is_kv                         ? wire.KvBytes()
+                                : transfer.cargo == Cargo::kQ ? wire.QBytes()
+                                                              : wire.OBytes();
+    for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks)) {
+      homes_.ForEachPart(is_kv ? Side::kKey : Side::kQuery, item.lane, item.blocks(),
+                         [&](int32_t home, int64_t tokens) {
+                           if (home != rank) visit(home, tokens * token_bytes);
+                         });
+    }
+  }
+
+  // A pass needs both ends in the stage before: one holds it then, the other has room.
+  void AwaitPasses(int32_t stage) {
+    for (const Transfer& transfer : Inputs(stage)) {
+      if (transfer.from == kHome) continue;
+      int64_t tokens = 0;
+      for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks))
+        tokens += homes_.BlockTokens(Side::kKey, item.blocks());
+      Load load;
+      load.Add(cluster_.SameNode(transfer.from, transfer.to), tokens * cluster_.wire.KvBytes());
+      StageTimes& now = At(transfer.to, stage);
+      const double flow =
+          std::max(At(transfer.from, stage - 1).begin, At(transfer.to, stage - 1).begin);
+      const double free = now.begin;
+      now.arrived = std::max(now.arrived, flow + Latency(load) + Seconds(load));
+      now.begin = std::max(free, now.arrived);
+      idle_exchange_[Index(transfer.to)] += now.begin - std::min(now.begin, std::max(free, flow));
+    }
+  }
+
+  const Program& program_;
+  const HomeMap& homes_;
+  const StageWork& work_;
+  const Cluster& cluster_;
+  Prediction& out_;
+  int32_t ranks_, stages_;
+  double block_seconds_;
+  std::vector<HomeInputs> home_inputs_;                      // [stages]
+  std::vector<double> sent_by_, received_by_, returned_by_;  // [ranks] when the port is free again
+  std::vector<Back> back_;                                   // [ranks]
+  std::vector<double> idle_exchange_, compute_;              // [ranks] seconds
+};
+
+}  // namespace
+
+Prediction Simulate(const Program& program, const HomeMap& homes, const StageWork& work,
+                    const Cluster& cluster) {
+  CheckCluster(cluster, program.problem.ranks);
+  EQ_CHECK(work.ranks == program.problem.ranks && work.stages == std::ssize(program.stages));
+  Prediction prediction;
+  Walk(program, Simulator(program, homes, work, cluster, prediction));
+  return prediction;
+}
+
+double PaperLatency(const Plan& plan, int64_t kept_blocks, double rho, const Cluster& cluster) {
+  const Problem& problem = plan.problem();
+  const double ranks = problem.ranks;
+  const double ring = plan.movement() == Movement::kRing ? plan.Stages() : 1;
+  const double ulysses = ranks / ring;
+  const double lane_bytes =
+      static_cast<double>(cluster.wire.QBytes()) * static_cast<double>(problem.lanes.heads);
+  const double q_tokens = static_cast<double>(problem.grid.q_tokens * problem.lanes.batch);
+  const double kv_tokens = static_cast<double>(problem.grid.kv_tokens * problem.lanes.batch);
+  auto seconds = [&](double bytes) {
+    return bytes > 0 ? cluster.link.latency_seconds + bytes / cluster.link.bytes_per_second : 0;
+  };
+  // Q and O, K and V of a rank's tokens, all but its own heads.
+  const double all_to_all =
+      seconds(2 * (q_tokens + kv_tokens) / ranks * lane_bytes * (ulysses - 1) / ulysses);
+  const double p2p = ring > 1 ? seconds(2 * kv_tokens / ring * lane_bytes / ulysses) : 0;
+  const double compute =
+      static_cast<double>(kept_blocks) * cluster.BlockSeconds(problem.grid) / (ranks * ring);
+  return all_to_all + (std::max(compute, p2p) * (ring - 1) + compute) * rho;
+}
+
+}  // namespace equitile

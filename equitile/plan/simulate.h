@@ -1,0 +1,40 @@
+// Predicted seconds of a Program on a Cluster: the walker's schedule with clocks.
+// docs/design/0010-plans.md has the formulas.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "equitile/plan/home_map.h"
+#include "equitile/plan/machine.h"
+#include "equitile/plan/program.h"
+#include "equitile/plan/stage_work.h"
+
+namespace equitile {
+
+// One rank in one stage, seconds from the start of the layer.
+struct StageTimes {
+  double arrived = 0;         // inputs complete
+  double begin = 0, end = 0;  // computing
+};
+
+// seconds = compute + exchange + wait; the three are means over ranks.
+struct Prediction {
+  double seconds = 0;  // until the last output is at home
+  double compute = 0;
+  double exchange = 0;  // idle while a transfer that the rank needs is under way
+  double wait =
+      0;  // idle otherwise: for a rank that is still computing, or for the slowest to finish
+  std::vector<StageTimes> timeline;  // [ranks][stages]
+};
+
+// work: of the program's plan and mask.
+Prediction Simulate(const Program& program, const HomeMap& homes, const StageWork& work,
+                    const Cluster& cluster);
+
+// The db-SP paper's estimate (its section 4.3) for the layout U_x R_y that the plan has:
+//   all-to-all(x) + (max(compute, p2p(y)) (y - 1) + compute) rho, compute = one ring iteration of
+//   an average rank.
+double PaperLatency(const Plan& plan, int64_t kept_blocks, double rho, const Cluster& cluster);
+
+}  // namespace equitile

@@ -1,0 +1,215 @@
+#include "equitile/plan/traffic.h"
+
+#include <algorithm>
+
+#include "equitile/plan/kv_need.h"
+
+namespace equitile {
+namespace {
+
+// How many ranks ask for each token of one side. Lanes in home order are booked as block ranges and
+// resolved to homes at the end, so that a range costs the same however many homes it spans.
+class Demand {
+ public:
+  Demand(const Problem& problem, const HomeMap& homes, Side side)
+      : problem_(problem),
+        homes_(homes),
+        side_(side),
+        blocks_(side == Side::kQuery ? problem.grid.QBlocks() : problem.grid.KvBlocks()),
+        change_(static_cast<size_t>(problem.lanes.batch * (blocks_ + 1)), 0),
+        to_rank_(static_cast<size_t>(problem.ranks), 0),
+        from_home_(static_cast<size_t>(problem.ranks), 0) {}
+
+  // `rank` needs blocks [blocks) of the lane.
+  void Add(int64_t lane, Range blocks, int32_t rank) {
+    const size_t r = static_cast<size_t>(rank);
+    if (problem_.OrderOf(lane) != TokenOrder::kFHW) {
+      homes_.ForEachPart(side_, lane, blocks, [&](int32_t home, int64_t tokens) {
+        if (home == rank) return;
+        to_rank_[r] += tokens;
+        from_home_[static_cast<size_t>(home)] += tokens;
+      });
+      return;
+    }
+    const int64_t local = homes_.LocalTokens(side_, lane, blocks, rank);
+    to_rank_[r] += homes_.BlockTokens(side_, blocks) - local;
+    from_home_[r] -= local;
+    int64_t* change = &change_[static_cast<size_t>(problem_.lanes.BatchOf(lane) * (blocks_ + 1))];
+    ++change[blocks.begin];
+    --change[blocks.end];
+  }
+
+  // Call once, after all Add.
+  void Resolve() {
+    const int64_t block_tokens = problem_.grid.block_tokens, tokens = homes_.Tokens(side_);
+    std::vector<int64_t> asked(static_cast<size_t>(blocks_) + 1),
+        before(static_cast<size_t>(blocks_) + 1);
+    for (int64_t item = 0; item < problem_.lanes.batch; ++item) {
+      const int64_t* change = &change_[static_cast<size_t>(item * (blocks_ + 1))];
+      int64_t now = 0, sum = 0;
+      for (int64_t b = 0; b <= blocks_; ++b) {
+        now += change[b];
+        asked[static_cast<size_t>(b)] = now;
+        before[static_cast<size_t>(b)] = sum;
+        sum += now * block_tokens;
+      }
+      auto asked_before = [&](int64_t token) {
+        const size_t block = static_cast<size_t>(std::min(token, tokens) / block_tokens);
+        return before[block] + asked[block] * (std::min(token, tokens) -
+                                               static_cast<int64_t>(block) * block_tokens);
+      };
+      for (int32_t rank = 0; rank < problem_.ranks; ++rank) {
+        const Range own = homes_.RankTokens(side_, rank, item);
+        if (!own.empty())
+          from_home_[static_cast<size_t>(rank)] += asked_before(own.end) - asked_before(own.begin);
+      }
+    }
+  }
+
+  int64_t ToRank(size_t rank) const {
+    return to_rank_[rank];
+  }  // tokens a rank gets from other homes
+  int64_t FromHome(size_t rank) const {
+    return from_home_[rank];
+  }  // tokens a rank's home gives to others
+
+ private:
+  const Problem& problem_;
+  const HomeMap& homes_;
+  Side side_;
+  int64_t blocks_;
+  std::vector<int64_t> change_;  // [batch][blocks + 1] differences of the number of ranks that ask
+  std::vector<int64_t> to_rank_, from_home_;
+};
+
+void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
+  std::vector<uint64_t> need(static_cast<size_t>(mask.WordsPerRow()));
+  struct Rows {
+    int32_t rank;
+    Range rows;
+  };
+  std::vector<Rows> held;
+  for (int64_t lane = 0; lane < mask.LaneCount(); ++lane) {
+    held.clear();
+    int64_t begin = 0;
+    for (const RowRun& run : plan.RunsOf(lane)) {
+      held.push_back({run.rank, {begin, run.end}});
+      begin = run.end;
+    }
+    std::stable_sort(held.begin(), held.end(),
+                     [](const Rows& a, const Rows& b) { return a.rank < b.rank; });
+    for (size_t i = 0; i < held.size();) {
+      const int32_t rank = held[i].rank;
+      std::fill(need.begin(), need.end(), 0);
+      for (; i < held.size() && held[i].rank == rank; ++i) {
+        if (plan.needed_kv_only()) AddNeed(mask, lane, held[i].rows, need);
+      }
+      if (plan.needed_kv_only()) {
+        ForEachBitRange(need, [&](Range blocks) { demand.Add(lane, blocks, rank); });
+      } else {
+        demand.Add(lane, {0, mask.KvBlocks()}, rank);
+      }
+    }
+  }
+}
+
+// Adds `amount` to `count` ring ranks from `first` on, around the ring, as differences; change: [R
+// + 1].
+void AddAround(std::vector<int64_t>& change, int32_t first, int32_t count, int64_t amount) {
+  const int32_t ring_size = static_cast<int32_t>(change.size()) - 1;
+  const int32_t end = first + count;
+  change[static_cast<size_t>(first)] += amount;
+  if (end <= ring_size) {
+    change[static_cast<size_t>(end)] -= amount;
+  } else {
+    change[static_cast<size_t>(ring_size)] -= amount;
+    change[0] += amount;
+    change[static_cast<size_t>(end - ring_size)] -= amount;
+  }
+}
+
+// K/V of one ring: to their owners, then around; `sent`, `received`: [ranks] tokens passed on
+// inside the ring.
+void AddRingKv(const Plan& plan, const BlockMask& mask, const RingGroup& ring, Demand& demand,
+               std::vector<int64_t>& sent, std::vector<int64_t>& received) {
+  const int32_t ring_size = static_cast<int32_t>(ring.ranks.size());
+  RingNeed need(plan, mask, ring);
+  std::vector<int64_t> sent_change(ring.ranks.size() + 1, 0),
+      received_change(ring.ranks.size() + 1, 0);
+  for (int32_t lane : ring.lanes) {
+    const std::vector<int32_t>& last_stages = need.LastStages(lane);
+    for (int64_t begin = 0; begin < mask.KvBlocks();) {
+      const int32_t owner = ring.kv_owner[static_cast<size_t>(begin)],
+                    last = last_stages[static_cast<size_t>(begin)];
+      int64_t end = begin + 1;
+      while (end < mask.KvBlocks() && ring.kv_owner[static_cast<size_t>(end)] == owner &&
+             last_stages[static_cast<size_t>(end)] == last) {
+        ++end;
+      }
+      if (last != kNeverNeeded) {
+        demand.Add(lane, {begin, end}, ring.ranks[static_cast<size_t>(owner)]);
+        // Handed on by ring ranks owner, owner - 1, ..., `last` of them, each to the one below.
+        const int64_t tokens =
+            mask.grid().KvBlockTokens(end - 1).end - mask.grid().KvBlockTokens(begin).begin;
+        if (last > 0) {
+          AddAround(sent_change, (owner - last + 1 + ring_size) % ring_size, last, tokens);
+          AddAround(received_change, (owner - last + ring_size) % ring_size, last, tokens);
+        }
+      }
+      begin = end;
+    }
+  }
+  int64_t sent_now = 0, received_now = 0;
+  for (size_t r = 0; r < ring.ranks.size(); ++r) {
+    sent[static_cast<size_t>(ring.ranks[r])] += sent_now += sent_change[r];
+    received[static_cast<size_t>(ring.ranks[r])] += received_now += received_change[r];
+  }
+}
+
+}  // namespace
+
+int64_t Traffic::Max() const {
+  int64_t max = 0;
+  for (int32_t rank = 0; rank < std::ssize(sent); ++rank) max = std::max(max, OfRank(rank));
+  return max;
+}
+
+double Traffic::Mean() const {
+  int64_t sum = 0;
+  for (int32_t rank = 0; rank < std::ssize(sent); ++rank) sum += OfRank(rank);
+  return sent.empty() ? 0 : static_cast<double>(sum) / static_cast<double>(sent.size());
+}
+
+Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& mask,
+                     const WireFormat& wire) {
+  const size_t ranks = static_cast<size_t>(plan.ranks());
+  Demand q(plan.problem(), homes, Side::kQuery), kv(plan.problem(), homes, Side::kKey);
+  for (int64_t lane = 0; lane < plan.problem().lanes.Count(); ++lane) {
+    int64_t begin = 0;
+    for (const RowRun& run : plan.RunsOf(lane)) {
+      q.Add(lane, {begin, run.end}, run.rank);
+      begin = run.end;
+    }
+  }
+  std::vector<int64_t> passed_sent(ranks, 0), passed_received(ranks, 0);
+  if (plan.movement() == Movement::kExchange) {
+    AddExchangedKv(plan, mask, kv);
+  } else {
+    for (const RingGroup& ring : plan.rings())
+      AddRingKv(plan, mask, ring, kv, passed_sent, passed_received);
+  }
+  q.Resolve();
+  kv.Resolve();
+  Traffic traffic{.sent = std::vector<int64_t>(ranks), .received = std::vector<int64_t>(ranks)};
+  for (size_t r = 0; r < ranks; ++r) {
+    traffic.sent[r] = q.FromHome(r) * wire.QBytes() +
+                      (kv.FromHome(r) + passed_sent[r]) * wire.KvBytes() +
+                      q.ToRank(r) * wire.OBytes();
+    traffic.received[r] = q.ToRank(r) * wire.QBytes() +
+                          (kv.ToRank(r) + passed_received[r]) * wire.KvBytes() +
+                          q.FromHome(r) * wire.OBytes();
+  }
+  return traffic;
+}
+
+}  // namespace equitile
