@@ -11,6 +11,7 @@ void RegisterBench(CLI::App& parent) {
 #define EQUITILE_REGISTER(name) name(bench);
   EQUITILE_BENCHES(EQUITILE_REGISTER)
 #undef EQUITILE_REGISTER
+  bench.footer("equitile bench COMMAND --help shows the flags of one of them, with examples.");
 }
 
 }  // namespace equitile

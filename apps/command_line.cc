@@ -11,6 +11,7 @@
 
 #include "apps/commands.h"
 #include "equitile/base/error.h"
+#include "equitile/kernel/target.h"
 
 namespace equitile {
 namespace {
@@ -82,6 +83,14 @@ std::vector<std::string> CommandNames(const CLI::App& app) {
   return names;
 }
 
+// Where --help would say "Subcommands".
+void CallThemCommands(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->group("Commands");
+    CallThemCommands(*command);
+  }
+}
+
 // Flags and commands that do not exist, before CLI11 sees them: it would complain first about
 // whatever else is missing, and cannot suggest the right spelling. Returns the command that the
 // arguments name.
@@ -108,6 +117,25 @@ const CLI::App& CheckNames(const CLI::App& root, const std::vector<std::string>&
   return *app;
 }
 
+// CLI11's complaint, in the words that the rest of the program uses.
+[[noreturn]] void Reword(const CLI::ParseError& error, const CLI::App& command) {
+  const std::string text = error.what();
+  const std::string hint = fmt::format("(see {} --help)", CommandPath(command));
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    throw InputError("unexpected argument {} {}", text.substr(text.rfind(": ") + 2), hint);
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const bool missing = text.find("missing") != text.npos;
+    throw InputError("{}: {} {}", text.substr(0, text.find(':')),
+                     missing ? "a value is missing" : "given more than once", hint);
+  }
+  const std::vector<std::string> names = CommandNames(command);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !names.empty()) {
+    throw InputError("which command? {} {}", fmt::join(names, ", "), hint);
+  }
+  throw InputError("{} {}", text, hint);
+}
+
 void Parse(CLI::App& app, const std::vector<std::string>& args) {
   const CLI::App& command = CheckNames(app, args);
   try {
@@ -115,10 +143,8 @@ void Parse(CLI::App& app, const std::vector<std::string>& args) {
   } catch (const CLI::Success& request) {                             // --help, --version
     app.exit(request, std::cout, std::cerr);
     std::cout.flush();
-  } catch (const CLI::RequiredError&) {
-    if (CommandNames(command).empty()) throw;
-    throw InputError("which command? {} (see {} --help)", fmt::join(CommandNames(command), ", "),
-                     CommandPath(command));
+  } catch (const CLI::ParseError& error) {
+    Reword(error, command);
   }
 }
 
@@ -137,8 +163,6 @@ int ExitCodeOf(const std::function<void()>& work) {
       return Complain(kUnusable, "standard output cannot be written");
     }
     return kDone;
-  } catch (const CLI::ParseError& error) {
-    return Complain(kUnusable, error.what());
   } catch (const InputError& error) {
     return Complain(kUnusable, error.what());
   } catch (const std::bad_alloc&) {
@@ -153,13 +177,15 @@ int RunCommandLine(const std::vector<std::string>& args) {
     CLI::App app(kHelp, "equitile");
     app.set_version_flag("--version", "equitile " EQUITILE_VERSION);
     app.require_subcommand(1);
+    app.parse_complete_callback(ApplyTargetFromEnvironment);  // after --help, before any command
     app.get_formatter()->column_width(34);
     app.get_formatter()->label("SUBCOMMAND", "COMMAND");
-    app.footer("equitile COMMAND --help shows the flags of one command, with examples.");
 #define EQUITILE_REGISTER(name) name(app);
     EQUITILE_COMMANDS(EQUITILE_REGISTER)
 #undef EQUITILE_REGISTER
-    for (CLI::App* command : app.get_subcommands({})) command->group("Commands");
+    CallThemCommands(app);
+    app.footer(
+        "equitile COMMAND --help shows the flags of one command, with examples.");  // not inherited
     Parse(app, WithDashes(args));
   });
 }

@@ -47,7 +47,11 @@ TEST(CommandLine, MistakesAreOneLineAndExitCode2) {
                                              {"-x"},
                                              {""},
 
-                                             {"bench", "nonsense"}}) {
+                                             {"bench", "nonsense"},
+                                             {"inspect"},
+                                             {"inspect", "a", "b"},
+                                             {"inspect", "--png"},
+                                             {"inspect", "x.npy", "--layer", "-1"}}) {
     const Outcome outcome = RunWith(args);
     EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
     EXPECT_EQ(outcome.out, "");

@@ -11,7 +11,9 @@ namespace equitile {
 using RegisterCommand = void(CLI::App& parent);
 
 // In the order in which --help shows them.
-#define EQUITILE_COMMANDS(COMMAND) COMMAND(RegisterBench)
+#define EQUITILE_COMMANDS(COMMAND) \
+  COMMAND(RegisterInspect)         \
+  COMMAND(RegisterBench)
 
 // The commands of `equitile bench`.
 #define EQUITILE_BENCHES(COMMAND)

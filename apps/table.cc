@@ -93,7 +93,16 @@ Json Table::ToJson() const {
 }
 
 void PrintJson(const Json& json) {
-  fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
+  const auto dump = [](const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  if (!json.is_array()) {
+    fmt::print("{}\n", dump(json));
+    return;
+  }
+  std::vector<std::string> lines;
+  for (const Json& element : json) lines.push_back(dump(element));
+  fmt::print("[{}]\n", fmt::join(lines, ",\n "));
 }
 
 }  // namespace equitile

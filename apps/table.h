@@ -56,7 +56,8 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
-// One JSON value on standard output. File names that are not UTF-8 do not stop it.
+// One JSON value on standard output; an array with one line per element. File names that are not
+// UTF-8 do not stop it.
 void PrintJson(const Json& json);
 
 }  // namespace equitile

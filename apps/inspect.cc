@@ -1,0 +1,61 @@
+// `equitile inspect`: what is in a file. Tells kinds of files apart by their first bytes, not by
+// their names.
+#include "apps/inspect.h"
+
+#include <memory>
+#include <string_view>
+
+#include "apps/commands.h"
+#include "apps/flags.h"
+#include "equitile/base/error.h"
+#include "equitile/io/mapped_file.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  equitile inspect mask.npy                       density, heaviest rows, a picture\n"
+    "  equitile inspect mask.npy --head 3              the picture of one head\n"
+    "  equitile inspect mask.npy --png heads.png --each-head\n"
+    "  equitile inspect masks.npy --layer 12 --json";
+
+bool StartsWith(const MappedFile& file, std::string_view prefix) {
+  const auto bytes = file.bytes();
+  return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
+      .starts_with(prefix);
+}
+
+void Inspect(const InspectOptions& options) {
+  if (!StartsWith(MappedFile(options.path), "\x93NUMPY")) {
+    throw InputError(
+        "{}: not a file that inspect knows; it takes a mask (.npy of bool or uint8, [lanes, q, kv] "
+        "or "
+        "[layers, lanes, q, kv])",
+        options.path);
+  }
+  InspectMask(options);
+}
+
+}  // namespace
+
+void RegisterInspect(CLI::App& parent) {
+  CLI::App& inspect = *parent.add_subcommand("inspect", "what is in a file: a mask");
+  auto options = std::make_shared<InspectOptions>();
+  inspect
+      .add_option("file", options->path, "a mask: .npy, with the .json beside it if there is one")
+      ->required();
+  AddNumber(inspect, "--layer", options->layer, {.min = 0},
+            "one layer of a mask with several (counted from 0)");
+  AddNumber(inspect, "--head", options->head, {.min = 0},
+            "the picture of this head; default: the mean of all");
+  inspect.add_option("--png", options->png, "also write the picture here; dark is kept")
+      ->type_name("FILE");
+  inspect.add_flag("--each-head", options->each_head,
+                   "with --png: a picture of every head, side by side");
+  AddJson(inspect, options->json);
+  inspect.footer(kExamples);
+  inspect.callback([options] { Inspect(*options); });
+}
+
+}  // namespace equitile

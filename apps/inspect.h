@@ -1,0 +1,22 @@
+// What `equitile inspect` can look into: one function per kind of file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace equitile {
+
+struct InspectOptions {
+  std::string path;
+  std::optional<int64_t> layer;  // of a mask with several
+  std::optional<int64_t> head;   // the picture of one head instead of the mean
+  bool each_head = false;        // the PNG holds one picture per head
+  std::string png;
+  bool json = false;
+};
+
+void InspectMask(const InspectOptions& options);
+
+}  // namespace equitile
