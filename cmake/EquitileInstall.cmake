@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS equitile EXPORT equitileTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS equitile_app RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/equitile/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/equitile
-        FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE PATTERN "*_testing.h" EXCLUDE)
 install(EXPORT equitileTargets NAMESPACE equitile:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/equitile)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/equitileConfig.cmake.in
                               ${PROJECT_BINARY_DIR}/equitileConfig.cmake
