@@ -26,6 +26,8 @@ HWY_INLINE void ToFloats(const T* HWY_RESTRICT from, size_t n, float* HWY_RESTRI
   for (size_t i = 0; i < n; ++i) to[i] = ToFloat(from[i]);
 }
 
+// Only where the processor converts: Highway's own conversion makes 65536 of infinity and NaN.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
 HWY_INLINE void ToFloats(const F16* HWY_RESTRICT from, size_t n, float* HWY_RESTRICT to) {
   const hn::CappedTag<float, 8> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> dh;
@@ -37,6 +39,7 @@ HWY_INLINE void ToFloats(const F16* HWY_RESTRICT from, size_t n, float* HWY_REST
   }
   for (; i < n; ++i) to[i] = ToFloat(from[i]);
 }
+#endif
 
 template <class T>
 HWY_INLINE void FromFloats(const float* HWY_RESTRICT from, size_t n, T* HWY_RESTRICT to) {
