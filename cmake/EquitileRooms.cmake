@@ -3,6 +3,12 @@
 # comm/mpi is the one folder that is not part of the library: programs that want MPI link equitile_mpi as well.
 set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model search)
 
+# One binary for every machine: SIMD targets are chosen from at run time (kernel/target.h). SSSE3 and AVX3_DL add nothing over
+# their neighbours; vectors of unknown length (SVE) cannot be held in the kernels' register tiles. Whatever includes Highway
+# must agree on them: the library, and the tests of its per-target headers.
+set(EQUITILE_SIMD_TARGETS
+    "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)")
+
 function(equitile_room_sources out room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*.cc")
   list(FILTER sources EXCLUDE REGEX "(_test|_bench|_fuzz)\\.cc$|/comm/mpi/")
@@ -19,7 +25,8 @@ function(equitile_add_room_tests)
     if(tests)
       add_executable(test_${room} ${tests})
       target_link_libraries(test_${room} PRIVATE equitile GTest::gtest GTest::gtest_main rapidcheck)
-      target_compile_definitions(test_${room} PRIVATE EQUITILE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+      target_compile_definitions(test_${room} PRIVATE EQUITILE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+                                                      "${EQUITILE_SIMD_TARGETS}")
       gtest_discover_tests(test_${room} TEST_PREFIX "${room}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
                            PROPERTIES TIMEOUT 600)
     endif()
