@@ -57,9 +57,9 @@ double BytesPerSecond(std::string_view part, std::string_view whole) {
 double Seconds(std::string_view part, std::string_view whole) {
   const auto [value, unit] = SplitUnit(part, whole);
   if (unit == "s") return value;
-  if (unit == "ms") return value * 1e-3;
-  if (unit == "us" || unit == "µs") return value * 1e-6;
-  if (unit == "ns") return value * 1e-9;
+  if (unit == "ms") return value / 1e3;
+  if (unit == "us" || unit == "µs") return value / 1e6;
+  if (unit == "ns") return value / 1e9;
   throw InputError("[plan] link '{}': unit '{}' is none of ns, us, ms, s", whole, unit);
 }
 

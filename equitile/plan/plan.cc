@@ -31,6 +31,16 @@ uint64_t HashRuns(const RowRuns& runs) {
   return hash.value();
 }
 
+Problem CanonicalOrders(Problem problem) {
+  const bool natural = std::all_of(problem.orders.begin(), problem.orders.end(),
+                                   [](TokenOrder order) { return order == TokenOrder::kFHW; });
+  if (natural) {
+    problem.orders.clear();
+    problem.token_grid = {};
+  }
+  return problem;
+}
+
 // One copy of every distinct row map, numbered in the order in which lanes first use them.
 void ShareRowMaps(PlanParts& parts) {
   std::vector<RowRuns> shared;
@@ -169,7 +179,18 @@ void CheckRings(const PlanParts& parts) {
   CheckAllUsed(lane_used, "lane");
 }
 
-uint64_t HashOf(const PlanParts& parts) {
+int32_t StagesOf(const PlanParts& parts) {
+  if (parts.movement == Movement::kRing) return static_cast<int32_t>(parts.rings[0].ranks.size());
+  int32_t stages = 1;
+  for (const RowRuns& runs : parts.row_maps) {
+    for (const RowRun& run : runs) stages = std::max(stages, run.stage + 1);
+  }
+  return stages;
+}
+
+}  // namespace
+
+uint64_t HashParts(const PlanParts& parts) {
   StableHash hash;
   const Problem& problem = parts.problem;
   hash.Add(problem.ranks);
@@ -206,17 +227,6 @@ uint64_t HashOf(const PlanParts& parts) {
   return hash.value();
 }
 
-int32_t StagesOf(const PlanParts& parts) {
-  if (parts.movement == Movement::kRing) return static_cast<int32_t>(parts.rings[0].ranks.size());
-  int32_t stages = 1;
-  for (const RowRuns& runs : parts.row_maps) {
-    for (const RowRun& run : runs) stages = std::max(stages, run.stage + 1);
-  }
-  return stages;
-}
-
-}  // namespace
-
 Problem CheckedProblem(Problem problem) {
   if (problem.ranks < 1) throw InputError("[plan] {} ranks: at least 1", problem.ranks);
   CheckBlockGrid(problem.grid);
@@ -224,17 +234,12 @@ Problem CheckedProblem(Problem problem) {
     throw InputError("[plan] batch {} and heads {}: both must be positive", problem.lanes.batch,
                      problem.lanes.heads);
   }
-  const bool natural = std::all_of(problem.orders.begin(), problem.orders.end(),
-                                   [](TokenOrder order) { return order == TokenOrder::kFHW; });
   if (!problem.orders.empty() && std::ssize(problem.orders) != problem.lanes.Count()) {
     throw InputError("[plan] {} token orders for {} lanes", problem.orders.size(),
                      problem.lanes.Count());
   }
-  if (natural) {
-    problem.orders.clear();
-    problem.token_grid = {};
-    return problem;
-  }
+  problem = CanonicalOrders(std::move(problem));
+  if (problem.orders.empty()) return problem;
   if (problem.grid.q_tokens != problem.grid.kv_tokens ||
       problem.token_grid.Tokens() != problem.grid.q_tokens) {
     throw InputError(
@@ -242,6 +247,12 @@ Problem CheckedProblem(Problem problem) {
         problem.grid.q_tokens, problem.grid.kv_tokens, problem.token_grid.Tokens());
   }
   return problem;
+}
+
+PlanParts CanonicalParts(PlanParts parts) {
+  parts.problem = CanonicalOrders(std::move(parts.problem));
+  ShareRowMaps(parts);
+  return parts;
 }
 
 std::string PlannerLabel::Text() const {
@@ -252,9 +263,9 @@ Plan::Plan(PlanParts parts) : parts_(std::move(parts)) {
   parts_.problem = CheckedProblem(std::move(parts_.problem));
   CheckRows(parts_);
   CheckRings(parts_);
-  ShareRowMaps(parts_);
+  parts_ = CanonicalParts(std::move(parts_));
   stages_ = StagesOf(parts_);
-  hash_ = HashOf(parts_);
+  hash_ = HashParts(parts_);
 }
 
 int32_t Plan::RowOwner(int64_t lane, int64_t q_block) const {

@@ -94,13 +94,18 @@ struct PlanParts {
   friend bool operator==(const PlanParts&, const PlanParts&) = default;
 };
 
+// The one form of parts that are equal: neighbouring runs of one rank joined, equal row maps
+// shared, no orders when all are natural. Checks nothing.
+PlanParts CanonicalParts(PlanParts parts);
+// Of canonical parts; the same on every machine and in every run.
+uint64_t HashParts(const PlanParts& parts);
+
 // Small, immutable, equal exactly when everything in it is equal.
 class Plan {
  public:
   Plan() = default;
-  // Throws InputError if the parts do not make a plan (an owner out of range, a lane in two rings,
-  // a row without owner ...), in words. Brings row maps to their one form: neighbouring runs of one
-  // rank joined, equal maps shared.
+  // Keeps the canonical parts. Throws InputError, in words, if they do not make a plan: an owner
+  // out of range, a lane in two rings, a row without owner ...
   explicit Plan(PlanParts parts);
 
   const PlanParts& parts() const { return parts_; }

@@ -1,0 +1,21 @@
+// Measured rates of a machine as JSON.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "equitile/plan/machine.h"
+
+namespace equitile {
+
+// {"version": 1, "target", "threads", "peak_gflops", "kernel": [{"head_dim", "block", "dtype",
+// "gflops", "row_seconds"}],
+//  "links": [{"class": "network" | "node", "latency_seconds", "bytes_per_second"}]}
+std::string MachineFileText(const Machine& machine);
+Machine ParseMachineFile(std::string_view text, std::string_view name);  // throws InputError
+
+void WriteMachineFile(const std::filesystem::path& path, const Machine& machine);
+Machine ReadMachineFile(const std::filesystem::path& path);
+
+}  // namespace equitile

@@ -1,0 +1,312 @@
+#include "equitile/io/plan_file.h"
+
+#include <algorithm>
+
+#include "equitile/io/json_value.h"
+#include "equitile/plan/home_map.h"
+
+namespace equitile {
+namespace {
+
+constexpr int64_t kVersion = 1;
+// Sizes that a plan may have in a file; far above any use, so that products of them stay inside 64
+// bits.
+constexpr int64_t kMaxCount = 1 << 20;
+constexpr int64_t kMaxTokens = INT32_MAX;
+
+Json TileRanges(const HomeMap& homes, Side side) {
+  Json ranges = Json::array();
+  for (int32_t rank = 0; rank < homes.ranks(); ++rank) {
+    const Range tiles = homes.RankTiles(side, rank);
+    ranges.push_back({tiles.begin, tiles.end});
+  }
+  return ranges;
+}
+
+Json HomesJson(const Problem& problem) {
+  Problem natural = problem;
+  natural.orders.clear();
+  const HomeMap homes(natural);
+  return {{"tile", kHomeTileTokens},
+          {"query", TileRanges(homes, Side::kQuery)},
+          {"key", TileRanges(homes, Side::kKey)}};
+}
+
+Json GridJson(const Problem& problem) {
+  Json grid = {{"heads", problem.lanes.heads},
+               {"block", problem.grid.block_tokens},
+               {"q_tokens", problem.grid.q_tokens},
+               {"kv_tokens", problem.grid.kv_tokens}};
+  if (!problem.orders.empty()) {
+    const TokenGrid& tokens = problem.token_grid;
+    grid["video"] = {tokens.frames, tokens.height, tokens.width};
+    grid["text"] = {{"before", tokens.text_before}, {"after", tokens.text_after}};
+  }
+  return grid;
+}
+
+Json OrdersJson(const Problem& problem) {
+  if (problem.orders.empty()) return TokenOrderName(TokenOrder::kFHW);
+  Json orders = Json::array();
+  for (TokenOrder order : problem.orders) orders.push_back(TokenOrderName(order));
+  return orders;
+}
+
+const RowRuns& RunsOf(const PlanParts& parts, size_t lane) {
+  return parts.row_maps[static_cast<size_t>(parts.map_of_lane[lane])];
+}
+
+Json RowOwnerJson(const PlanParts& parts) {
+  Json lanes = Json::array();
+  for (size_t lane = 0; lane < parts.map_of_lane.size(); ++lane) {
+    std::vector<int32_t> owners;
+    for (const RowRun& run : RunsOf(parts, lane))
+      owners.resize(static_cast<size_t>(run.end), run.rank);
+    lanes.push_back(std::move(owners));
+  }
+  return lanes;
+}
+
+// A number where all ranks of the lane agree, else [rank, group] pairs.
+Json HeadGroupJson(const RowRuns& runs) {
+  std::map<int32_t, int32_t> stage_of;
+  for (const RowRun& run : runs) stage_of[run.rank] = run.stage;
+  const bool one = std::all_of(runs.begin(), runs.end(),
+                               [&](const RowRun& run) { return run.stage == runs[0].stage; });
+  if (one && !runs.empty()) return runs[0].stage;
+  Json pairs = Json::array();
+  for (const auto& [rank, stage] : stage_of) pairs.push_back({rank, stage});
+  return pairs;
+}
+
+Json StagesJson(const PlanParts& parts) {
+  const bool exchange = parts.movement == Movement::kExchange;
+  Json stages = {{"movement", exchange ? "exchange" : "ring"},
+                 {"needed_kv_only", parts.needed_kv_only}};
+  if (exchange) {
+    stages["head_group"] = Json::array();
+    for (size_t lane = 0; lane < parts.map_of_lane.size(); ++lane) {
+      stages["head_group"].push_back(HeadGroupJson(RunsOf(parts, lane)));
+    }
+  } else {
+    stages["rings"] = Json::array();
+    for (const RingGroup& ring : parts.rings) {
+      stages["rings"].push_back(
+          {{"ranks", ring.ranks}, {"lanes", ring.lanes}, {"kv_owner", ring.kv_owner}});
+    }
+  }
+  return stages;
+}
+
+// --- Reading
+// ---------------------------------------------------------------------------------------------------------------
+
+TokenOrder OrderOf(const JsonValue& value) {
+  const std::string name = value.Text();
+  for (TokenOrder order : kTokenOrders) {
+    if (TokenOrderName(order) == name) return order;
+  }
+  value.Fail("must be fhw, fwh, hfw, hwf, wfh or whf");
+}
+
+Problem ProblemOf(const JsonValue& root) {
+  Problem problem;
+  problem.ranks = static_cast<int32_t>(root["ranks"].Integer(1, kMaxCount));
+  const JsonValue grid = root["grid"];
+  grid.CheckKeys({"heads", "block", "q_tokens", "kv_tokens", "video", "text"});
+  problem.lanes = {.batch = root["batch"].Integer(1, kMaxCount),
+                   .heads = grid["heads"].Integer(1, kMaxCount)};
+  problem.grid = {.q_tokens = grid["q_tokens"].Integer(1, kMaxTokens),
+                  .kv_tokens = grid["kv_tokens"].Integer(1, kMaxTokens),
+                  .block_tokens = grid["block"].Integer(kMinBlockTokens, kMaxBlockTokens)};
+  const JsonValue orders = root["orders"];
+  if (orders.IsText()) {
+    problem.orders.assign(static_cast<size_t>(problem.lanes.Count()), OrderOf(orders));
+  } else {
+    const int64_t count = orders.Size(problem.lanes.Count());
+    for (int64_t lane = 0; lane < count; ++lane) problem.orders.push_back(OrderOf(orders.At(lane)));
+  }
+  if (const auto video = grid.Find("video")) {
+    video->Size(3);
+    const JsonValue text = grid["text"];
+    text.CheckKeys({"before", "after"});
+    problem.token_grid = {.frames = video->At(0).Integer(1, kMaxTokens),
+                          .height = video->At(1).Integer(1, kMaxTokens),
+                          .width = video->At(2).Integer(1, kMaxTokens),
+                          .text_before = text["before"].Integer(0, kMaxTokens),
+                          .text_after = text["after"].Integer(0, kMaxTokens)};
+    if (problem.token_grid.height * problem.token_grid.width >
+        kMaxTokens / problem.token_grid.frames) {
+      video->Fail("has more than {} tokens", kMaxTokens);
+    }
+  }
+  return problem;
+}
+
+PlannerLabel LabelOf(const JsonValue& value) {
+  value.CheckKeys({"name", "ulysses", "ring", "parameters"});
+  PlannerLabel label{.name = value["name"].Text(),
+                     .ulysses = static_cast<int32_t>(value["ulysses"].Integer(0, kMaxCount)),
+                     .ring = static_cast<int32_t>(value["ring"].Integer(0, kMaxCount)),
+                     .parameters = {}};
+  const JsonValue parameters = value["parameters"];
+  for (const auto& item : parameters.Items()) {
+    if (!item.value().is_string()) parameters.Fail("'{}' must be a text", item.key());
+    label.parameters[item.key()] = item.value().get<std::string>();
+  }
+  return label;
+}
+
+// [ranks] head group of the lane on that rank.
+std::map<int32_t, int32_t> HeadGroupOf(const JsonValue& value, int32_t ranks) {
+  std::map<int32_t, int32_t> stage_of;
+  const int64_t count = value.Size();
+  for (int64_t i = 0; i < count; ++i) {
+    const JsonValue pair = value.At(i);
+    pair.Size(2);
+    const auto rank = static_cast<int32_t>(pair.At(0).Integer(0, ranks - 1));
+    stage_of[rank] = static_cast<int32_t>(pair.At(1).Integer(0, kMaxCount));
+  }
+  return stage_of;
+}
+
+RowRuns RunsFrom(const JsonValue& owners, const std::optional<JsonValue>& head_group,
+                 const Problem& problem) {
+  const int64_t rows = owners.Size(problem.grid.QBlocks());
+  int32_t common = 0;
+  std::map<int32_t, int32_t> stage_of;
+  const bool one = !head_group || head_group->IsInteger();
+  if (head_group && one) common = static_cast<int32_t>(head_group->Integer(0, kMaxCount));
+  if (head_group && !one) stage_of = HeadGroupOf(*head_group, problem.ranks);
+  RowRuns runs;
+  for (int64_t row = 0; row < rows; ++row) {
+    const JsonValue owner = owners.At(row);
+    const auto rank = static_cast<int32_t>(owner.Integer(0, problem.ranks - 1));
+    int32_t stage = common;
+    if (!one) {
+      const auto found = stage_of.find(rank);
+      // A rank that has no group yet: an owner was changed by hand, which the hash will tell.
+      stage = found == stage_of.end() ? 0 : found->second;
+    }
+    if (!runs.empty() && runs.back().rank == rank && runs.back().stage == stage) {
+      ++runs.back().end;
+    } else {
+      runs.push_back({.end = static_cast<int32_t>(row + 1), .rank = rank, .stage = stage});
+    }
+  }
+  return runs;
+}
+
+std::vector<RingGroup> RingsOf(const JsonValue& value, const Problem& problem) {
+  std::vector<RingGroup> rings;
+  const int64_t count = value.Size();
+  for (int64_t i = 0; i < count; ++i) {
+    const JsonValue ring = value.At(i);
+    ring.CheckKeys({"ranks", "lanes", "kv_owner"});
+    ring["kv_owner"].Size(problem.grid.KvBlocks());
+    rings.push_back({.ranks = ring["ranks"].Integers(0, problem.ranks - 1),
+                     .lanes = ring["lanes"].Integers(0, problem.lanes.Count() - 1),
+                     .kv_owner = ring["kv_owner"].Integers(0, problem.ranks - 1)});
+  }
+  return rings;
+}
+
+PlanParts PartsOf(const JsonValue& root) {
+  PlanParts parts;
+  parts.problem = ProblemOf(root);
+  parts.planner = LabelOf(root["planner"]);
+  const JsonValue stages = root["stages"];
+  const std::string movement = stages["movement"].Text();
+  if (movement != "exchange" && movement != "ring")
+    stages["movement"].Fail("must be exchange or ring");
+  parts.movement = movement == "ring" ? Movement::kRing : Movement::kExchange;
+  parts.needed_kv_only = stages["needed_kv_only"].Bool();
+
+  const int64_t lanes = root["row_owner"].Size(parts.problem.lanes.Count());
+  const JsonValue row_owner = root["row_owner"];
+  std::optional<JsonValue> head_groups;
+  if (parts.movement == Movement::kRing) {
+    stages.CheckKeys({"movement", "needed_kv_only", "rings"});
+    parts.rings = RingsOf(stages["rings"], parts.problem);
+  } else {
+    stages.CheckKeys({"movement", "needed_kv_only", "head_group"});
+    head_groups.emplace(stages["head_group"]);
+    head_groups->Size(lanes);
+  }
+  for (int64_t lane = 0; lane < lanes; ++lane) {
+    std::optional<JsonValue> head_group;
+    if (head_groups) head_group.emplace(head_groups->At(lane));
+    parts.row_maps.push_back(RunsFrom(row_owner.At(lane), head_group, parts.problem));
+    parts.map_of_lane.push_back(static_cast<int32_t>(lane));
+  }
+  return CanonicalParts(std::move(parts));
+}
+
+}  // namespace
+
+PlanFile MakePlanFile(const Plan& plan, uint64_t mask_hash, const CostModel& cost,
+                      std::vector<int64_t> work_per_rank) {
+  return {.parts = plan.parts(),
+          .hash = plan.hash(),
+          .mask_hash = mask_hash,
+          .cost = cost,
+          .work_per_rank = std::move(work_per_rank),
+          .homes_match = true};
+}
+
+std::string PlanFileText(const PlanFile& file) {
+  const PlanParts& parts = file.parts;
+  const Json json = {{"version", kVersion},
+                     {"hash", HashText(file.hash)},
+                     {"mask_hash", HashText(file.mask_hash)},
+                     {"ranks", parts.problem.ranks},
+                     {"grid", GridJson(parts.problem)},
+                     {"batch", parts.problem.lanes.batch},
+                     {"homes", HomesJson(parts.problem)},
+                     {"orders", OrdersJson(parts.problem)},
+                     {"planner",
+                      {{"name", parts.planner.name},
+                       {"ulysses", parts.planner.ulysses},
+                       {"ring", parts.planner.ring},
+                       {"parameters", parts.planner.parameters}}},
+                     {"row_owner", RowOwnerJson(parts)},
+                     {"stages", StagesJson(parts)},
+                     {"cost", {{"block", file.cost.block}, {"row", file.cost.row}}},
+                     {"work_per_rank", file.work_per_rank}};
+  return json.dump() + "\n";
+}
+
+PlanFile ParsePlanFile(std::string_view text, std::string_view name) {
+  const Json document = ParseJson(text, name);
+  const JsonValue root(document, name);
+  root.CheckKeys({"version", "hash", "mask_hash", "ranks", "grid", "batch", "homes", "orders",
+                  "planner", "row_owner", "stages", "cost", "work_per_rank"});
+  if (root["version"].Integer(0, INT32_MAX) != kVersion)
+    root["version"].Fail("this program reads version {}", kVersion);
+  PlanFile file;
+  file.parts = PartsOf(root);
+  file.hash = root["hash"].Hash();
+  file.mask_hash = root["mask_hash"].Hash();
+  const JsonValue cost = root["cost"];
+  cost.CheckKeys({"block", "row"});
+  file.cost = {.block = cost["block"].Integer(0, INT64_MAX),
+               .row = cost["row"].Integer(0, INT64_MAX)};
+  const JsonValue work = root["work_per_rank"];
+  const int64_t ranks = work.Size(file.parts.problem.ranks);
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    file.work_per_rank.push_back(work.At(rank).Integer(0, INT64_MAX));
+  const JsonValue homes = root["homes"];
+  homes.CheckKeys({"tile", "query", "key"});
+  file.homes_match = homes.json() == HomesJson(file.parts.problem);
+  return file;
+}
+
+void WritePlanFile(const std::filesystem::path& path, const PlanFile& file) {
+  WriteTextFile(path, PlanFileText(file));
+}
+
+PlanFile ReadPlanFile(const std::filesystem::path& path) {
+  return ParsePlanFile(ReadTextFile(path), path.string());
+}
+
+}  // namespace equitile

@@ -1,0 +1,68 @@
+#include "equitile/plan/machine.h"
+
+#include <gtest/gtest.h>
+
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+TEST(Machine, ParsesLinks) {
+  EXPECT_EQ(ParseLink("100Gb/s,2us"), (Link{.latency_seconds = 2e-6, .bytes_per_second = 12.5e9}));
+  EXPECT_EQ(ParseLink("1.5GB/s,0.1ms"), (Link{.latency_seconds = 1e-4, .bytes_per_second = 1.5e9}));
+  EXPECT_EQ(ParseLink("800Mb/s,500ns"), (Link{.latency_seconds = 5e-7, .bytes_per_second = 1e8}));
+  EXPECT_EQ(LinkText(ParseLink("100Gb/s,2us")), "100Gb/s,2us");
+  for (const char* bad :
+       {"", "100Gb/s", "100Gb/s,", ",2us", "100,2us", "100Gb/s,2", "-1Gb/s,2us", "0Gb/s,2us",
+        "100Gb/s,2us,3", "infGb/s,2us", "nanGb/s,2us", "100Gx/s,2us", "1e999Gb/s,1us"}) {
+    EXPECT_THROW(ParseLink(bad), InputError) << bad;
+  }
+}
+
+TEST(Machine, TakesTheNearestRate) {
+  Machine machine;
+  machine.kernel = {
+      {.head_dim = 64, .block = 64, .dtype = "f32", .gflops = 1, .row_seconds = 0.1},
+      {.head_dim = 128, .block = 64, .dtype = "f32", .gflops = 2, .row_seconds = 0.2},
+      {.head_dim = 128, .block = 64, .dtype = "bf16", .gflops = 3, .row_seconds = 0.3}};
+  machine.links = {{.name = "network", .link = {.latency_seconds = 1, .bytes_per_second = 2}}};
+  Cluster cluster;
+  cluster.wire.head_dim = 120;
+  ApplyMachine(machine, 64, "f32", cluster);
+  EXPECT_EQ(cluster.gflops, 2);
+  EXPECT_EQ(cluster.row_seconds, 0.2);
+  EXPECT_EQ(cluster.link.bytes_per_second, 2);
+  EXPECT_EQ(cluster.node_link, Link{});
+  ApplyMachine(machine, 64, "bf16", cluster);
+  EXPECT_EQ(cluster.gflops, 3);
+  ApplyMachine({}, 64, "f32", cluster);
+  EXPECT_EQ(cluster.gflops, 3);
+}
+
+TEST(Machine, CostsAreIntegersOfOneUnit) {
+  Cluster cluster;
+  cluster.row_seconds = 1e-7;
+  const BlockGrid grid{.q_tokens = 640, .kv_tokens = 640, .block_tokens = 64};
+  const CostModel model = CostInPicoseconds(cluster, grid);
+  EXPECT_EQ(model.block, 20'971'520);  // 4·128·64² flops at 100 GFLOP/s
+  EXPECT_EQ(model.row, 100'000);
+}
+
+TEST(Machine, RefusesWhatIsNoCluster) {
+  auto refused = [](auto&& change) {
+    Cluster cluster;
+    change(cluster);
+    EXPECT_THROW(CheckCluster(cluster, 2), InputError);
+  };
+  CheckCluster({}, 2);
+  refused([](Cluster& c) { c.speeds = {1}; });
+  refused([](Cluster& c) { c.speeds = {1, 0}; });
+  refused([](Cluster& c) { c.speeds = {1, -1}; });
+  refused([](Cluster& c) { c.gflops = 0; });
+  refused([](Cluster& c) { c.node_size = -1; });
+  refused([](Cluster& c) { c.link.bytes_per_second = 0; });
+  refused([](Cluster& c) { c.wire.head_dim = 0; });
+}
+
+}  // namespace
+}  // namespace equitile
