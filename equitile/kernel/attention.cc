@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <thread>
 
 #include "equitile/base/error.h"
@@ -85,151 +84,88 @@ void CheckArgs(const AttentionArgs& args) {
   CheckRows(args);
 }
 
-// Strips of one packing task: small enough that several threads share a lane, large enough to be
-// worth a hand-out.
-constexpr int64_t kPackStrips = 16;
-
-// The order of work of one call. Rows of a lane stand together, so that the lane's packed K and V
-// are in cache while they are used and few lanes are packed at a time; lanes and the rows of a lane
-// go by descending cost, so that the last rows are small ones and all threads end together. Where K
-// and V come packed there is nothing to share and all rows go by descending cost.
-//
-// Packing runs ahead_ lanes before computing: P0 .. Pa-1 | Pa R0 | Pa+1 R1 | ..., into a ring of
-// buffers. Tasks are handed out in this order. A row waits for the packing of its lane, a packing
-// for the rows of the lane whose buffer it takes over: both stand earlier in the order, so somebody
-// is at them already and the waits are short.
+// The order of work of one call: lanes by descending cost of their longest row, rows of a lane
+// together and by descending cost. So the last rows are small ones and all threads end together,
+// and few lanes are packed at a time. Where K and V come packed there is nothing to share and all
+// rows go by descending cost.
 class Schedule {
  public:
   struct Task {
-    int32_t lane_slot = 0;  // index into lanes_, in order of work
-    int32_t row = -1;       // of args.rows; -1: packing
-    Range strips;           // to pack
+    int32_t slot = 0;  // number of the lane in order of work
+    int32_t row = 0;   // of args.rows
   };
 
   Schedule(const AttentionArgs& args, int threads) : rows_(*args.rows) {
-    const bool pack = !args.k.IsStrips() || !args.v.IsStrips();
-    if (pack) {
-      OrderByLane(args, threads);
-    } else {
-      lanes_.push_back(Lane{.lane = -1, .rows = RowsByCost(0, rows_.Count())});
+    const bool by_lane = !args.k.IsStrips() || !args.v.IsStrips();
+    std::vector<std::vector<int32_t>> groups(by_lane ? static_cast<size_t>(args.lanes.Count()) : 1);
+    for (int32_t row = 0; row < rows_.Count(); ++row) {
+      groups[by_lane ? static_cast<size_t>(rows_.rows[static_cast<size_t>(row)].lane) : 0]
+          .push_back(row);
     }
-    Lay(args, pack, threads);
+    std::erase_if(groups, [](const auto& group) { return group.empty(); });
+    for (auto& group : groups) {
+      std::stable_sort(group.begin(), group.end(),
+                       [&](int32_t a, int32_t b) { return Cost(a) > Cost(b); });
+    }
+    std::stable_sort(groups.begin(), groups.end(),
+                     [&](const auto& a, const auto& b) { return Cost(a[0]) > Cost(b[0]); });
+    for (const auto& group : groups) {
+      for (int32_t row : group) tasks_.push_back({static_cast<int32_t>(rows_in_slot_.size()), row});
+      rows_in_slot_.push_back(static_cast<int64_t>(group.size()));
+    }
+    CountBuffers(threads);
   }
 
-  struct Lane {
-    int64_t lane = 0;
-    std::vector<int32_t> rows;  // by descending cost
-    int64_t packs = 0;
-  };
-
-  const std::vector<Lane>& lanes() const { return lanes_; }
-  const std::vector<Task>& tasks() const { return tasks_; }
-  int64_t OpeningPacks() const { return opening_packs_; }
-  int64_t Slots() const { return slots_; }
+  const std::vector<Task>& Tasks() const { return tasks_; }
+  const std::vector<int64_t>& RowsInSlot() const { return rows_in_slot_; }
+  // How many lanes' packed K and V are kept at a time.
+  int64_t Buffers() const { return buffers_; }
 
  private:
   int64_t Cost(int32_t row) const { return static_cast<int64_t>(rows_.KvBlocks(row).size()); }
 
-  std::vector<int32_t> RowsByCost(int64_t begin, int64_t end) const {
-    std::vector<int32_t> order(static_cast<size_t>(end - begin));
-    std::iota(order.begin(), order.end(), static_cast<int32_t>(begin));
-    SortByCost(order);
-    return order;
-  }
-  void SortByCost(std::vector<int32_t>& order) const {
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int32_t a, int32_t b) { return Cost(a) > Cost(b); });
-  }
-
-  void OrderByLane(const AttentionArgs& args, int threads) {
-    std::vector<std::vector<int32_t>> by_lane(static_cast<size_t>(args.lanes.Count()));
-    for (int32_t row = 0; row < rows_.Count(); ++row) {
-      by_lane[static_cast<size_t>(rows_.rows[static_cast<size_t>(row)].lane)].push_back(row);
+  // The threads are at no more than 2 * threads consecutive rows (one at work, one claimed); the
+  // lanes of these, and one more, so that nobody waits for the last row of a lane.
+  void CountBuffers(int threads) {
+    const auto slots = static_cast<int64_t>(rows_in_slot_.size());
+    int64_t widest = 1;
+    for (size_t i = 0, j = 0; i < tasks_.size(); ++i) {
+      while (i - j >= static_cast<size_t>(2 * threads)) ++j;
+      widest = std::max<int64_t>(widest, tasks_[i].slot - tasks_[j].slot + 1);
     }
-    for (int64_t lane = 0; lane < args.lanes.Count(); ++lane) {
-      auto& rows = by_lane[static_cast<size_t>(lane)];
-      if (rows.empty()) continue;
-      SortByCost(rows);
-      lanes_.push_back(Lane{.lane = lane, .rows = std::move(rows)});
-    }
-    std::stable_sort(lanes_.begin(), lanes_.end(), [&](const Lane& a, const Lane& b) {
-      return Cost(a.rows[0]) > Cost(b.rows[0]);
-    });
-    // Far enough ahead that every thread has a row to begin with, and another.
-    int64_t rows = 0;
-    while (ahead_ < static_cast<int64_t>(lanes_.size()) && rows < 2 * threads) {
-      rows += static_cast<int64_t>(lanes_[static_cast<size_t>(ahead_++)].rows.size());
-    }
-    slots_ = std::min<int64_t>(2 * ahead_ + 1, static_cast<int64_t>(lanes_.size()));
-  }
-
-  // Runs of strips that the rows of a lane ask for, at most kPackStrips each.
-  void LayPacks(const AttentionArgs& args, int64_t slot) {
-    Lane& lane = lanes_[static_cast<size_t>(slot)];
-    const int64_t per_block = args.grid.block_tokens / kStripTokens,
-                  all = CeilDiv(args.grid.kv_tokens, kStripTokens);
-    std::vector<bool> needed(static_cast<size_t>(args.grid.KvBlocks()), false);
-    for (int32_t row : lane.rows) {
-      for (int32_t block : rows_.KvBlocks(row)) needed[static_cast<size_t>(block)] = true;
-    }
-    for (int64_t block = 0; block < args.grid.KvBlocks();) {
-      if (!needed[static_cast<size_t>(block)]) {
-        ++block;
-        continue;
-      }
-      int64_t end = block + 1;
-      while (end < args.grid.KvBlocks() && needed[static_cast<size_t>(end)] &&
-             (end - block + 1) * per_block <= kPackStrips)
-        ++end;
-      tasks_.push_back({.lane_slot = static_cast<int32_t>(slot),
-                        .row = -1,
-                        .strips = {block * per_block, std::min(end * per_block, all)}});
-      ++lane.packs;
-      block = end;
-    }
-  }
-
-  void Lay(const AttentionArgs& args, bool pack, int) {
-    const auto lanes = static_cast<int64_t>(lanes_.size());
-    if (pack) {
-      for (int64_t slot = 0; slot < std::min(ahead_, lanes); ++slot) LayPacks(args, slot);
-    }
-    opening_packs_ = static_cast<int64_t>(tasks_.size());
-    for (int64_t slot = 0; slot < lanes; ++slot) {
-      if (pack && slot + ahead_ < lanes) LayPacks(args, slot + ahead_);
-      for (int32_t row : lanes_[static_cast<size_t>(slot)].rows) {
-        tasks_.push_back({.lane_slot = static_cast<int32_t>(slot), .row = row, .strips = {}});
-      }
-    }
+    buffers_ = std::min(slots, widest + 1);
   }
 
   const AttentionRows& rows_;
-  std::vector<Lane> lanes_;
   std::vector<Task> tasks_;
-  int64_t ahead_ = 0;
-  int64_t slots_ = 0;
-  int64_t opening_packs_ = 0;
+  std::vector<int64_t> rows_in_slot_;
+  int64_t buffers_ = 0;
 };
 
-// One call at work: the schedule's tasks in the hands of the pool's threads.
+// One call at work. A kv block of a lane is packed by the first row that comes to it, and shared by
+// the others; so packing is spread over the threads, only what is needed is packed, and it is in
+// the cache of the one that uses it first.
 class Call {
  public:
   Call(const AttentionArgs& args, ThreadPool& pool, AttentionWorkspace& workspace)
       : args_(args),
-        threads_(pool.Threads()),
-        workspace_(workspace),
         schedule_(args, pool.Threads()),
         per_lane_(CeilDiv(args.grid.kv_tokens, kStripTokens)),
-        strip_floats_(StripFloats(args.head_dim)),
-        packs_left_(schedule_.lanes().size()),
-        rows_left_(schedule_.lanes().size()),
-        next_task_(schedule_.OpeningPacks()) {
-    for (size_t slot = 0; slot < schedule_.lanes().size(); ++slot) {
-      packs_left_[slot] = schedule_.lanes()[slot].packs;
-      rows_left_[slot] = static_cast<int64_t>(schedule_.lanes()[slot].rows.size());
+        pitch_(StripPitch(args.head_dim)),
+        packs_(!args.k.IsStrips() || !args.v.IsStrips()),
+        states_(packs_ ? static_cast<size_t>(schedule_.Buffers() * args.grid.KvBlocks()) : 0),
+        rows_left_(schedule_.RowsInSlot().size()),
+        next_task_(pool.Threads()) {
+    for (size_t slot = 0; slot < rows_left_.size(); ++slot)
+      rows_left_[slot] = schedule_.RowsInSlot()[slot];
+    float* base = workspace.Shared(schedule_.Buffers() * per_lane_ * pitch_ *
+                                   ((args.k.IsStrips() ? 0 : 1) + (args.v.IsStrips() ? 0 : 1)));
+    if (!args.k.IsStrips()) base = PlaceBuffers(base, k_buffers_);
+    if (!args.v.IsStrips()) PlaceBuffers(base, v_buffers_);
+    for (int thread = 0; thread < pool.Threads(); ++thread) {
+      scratch_.push_back(
+          workspace.PerThread(thread, pool.Threads(), RowScratchFloats(args.head_dim)));
     }
-    PlaceBuffers();
-    ReserveFirstRows();
   }
 
   void Run(int thread) {
@@ -242,105 +178,136 @@ class Call {
   }
 
  private:
-  // Room for Slots() lanes of packed K and V, as far as they do not come packed.
-  void PlaceBuffers() {
-    const int64_t tensors = (args_.k.IsStrips() ? 0 : 1) + (args_.v.IsStrips() ? 0 : 1);
-    const int64_t lane_floats = per_lane_ * strip_floats_;
-    float* base = workspace_.Shared(schedule_.Slots() * tensors * lane_floats);
-    auto place = [&](std::vector<const float*>& table) {
-      for (int64_t strip = 0; strip < schedule_.Slots() * per_lane_; ++strip)
-        table.push_back(base + strip * strip_floats_);
-      base += schedule_.Slots() * lane_floats;
-    };
-    if (!args_.k.IsStrips()) place(k_buffers_);
-    if (!args_.v.IsStrips()) place(v_buffers_);
-    for (int thread = 0; thread < threads_; ++thread) {
-      scratch_.push_back(workspace_.PerThread(thread, threads_, RowScratchFloats(args_.head_dim)));
-    }
+  float* PlaceBuffers(float* base, std::vector<const float*>& table) const {
+    for (int64_t strip = 0; strip < schedule_.Buffers() * per_lane_; ++strip, base += pitch_)
+      table.push_back(base);
+    return base;
   }
 
-  // Every thread begins with a row of its own, so that as many compute as were asked for, however
-  // late they wake.
-  void ReserveFirstRows() {
-    const auto& tasks = schedule_.tasks();
-    for (size_t i = static_cast<size_t>(schedule_.OpeningPacks());
-         i < tasks.size() && reserved_.size() < static_cast<size_t>(threads_); ++i) {
-      if (tasks[i].row >= 0) reserved_.push_back(static_cast<int64_t>(i));
-    }
-  }
-
+  // Thread t begins with row t, so that as many threads compute as were asked for, however late
+  // they wake. The next row is claimed before the present one is computed, to be prefetched.
   void Work(int thread) {
-    for (int64_t i = next_opening_++; i < schedule_.OpeningPacks(); i = next_opening_++)
-      Do(i, thread);
-    const bool has_own = static_cast<size_t>(thread) < reserved_.size();
-    // Packing that stands before the last reserved row is needed by somebody's first row only after
-    // that row's lane was packed in the opening, so a reserved row never waits for a task that
-    // nobody has taken.
-    if (has_own) Do(reserved_[static_cast<size_t>(thread)], thread);
-    const auto total = static_cast<int64_t>(schedule_.tasks().size());
-    for (int64_t i = next_task_++; i < total && !failed_; i = next_task_++) {
-      if (!std::binary_search(reserved_.begin(), reserved_.end(), i)) Do(i, thread);
-    }
-  }
-
-  void Do(int64_t index, int thread) {
-    const Schedule::Task& task = schedule_.tasks()[static_cast<size_t>(index)];
-    if (task.row < 0) {
-      Pack(task, thread);
-    } else {
-      Compute(task, thread);
+    const auto total = static_cast<int64_t>(schedule_.Tasks().size());
+    PrefetchRows prefetch;
+    for (int64_t task = thread; task < total && !failed_;) {
+      const int64_t next = next_task_++;
+      if (next < total) ListRows(schedule_.Tasks()[static_cast<size_t>(next)], prefetch);
+      Compute(schedule_.Tasks()[static_cast<size_t>(task)], next < total ? &prefetch : nullptr,
+              thread);
+      task = next;
     }
   }
 
   const float* const* Strips(const TokenSource& source, const std::vector<const float*>& buffers,
                              int64_t slot, int64_t lane) const {
     return source.IsStrips() ? source.strips.strips.data() + lane * source.strips.strips_per_lane
-                             : buffers.data() + slot % schedule_.Slots() * per_lane_;
+                             : buffers.data() + slot % schedule_.Buffers() * per_lane_;
   }
 
-  void Pack(const Schedule::Task& task, int thread) {
-    const int64_t slot = task.lane_slot, before = slot - schedule_.Slots();
-    if (before >= 0) Wait(rows_left_[static_cast<size_t>(before)], thread);
-    const int64_t lane = schedule_.lanes()[static_cast<size_t>(slot)].lane;
-    auto pack = [&](const TokenSource& source, const std::vector<const float*>& buffers) {
-      if (source.IsStrips()) return;
-      PackStrips({.layout = StripLayout::kKeyValue,
-                  .source = &source,
-                  .lanes = args_.lanes,
-                  .lane = lane,
-                  .tokens = args_.grid.kv_tokens,
-                  .head_dim = args_.head_dim,
-                  .token_at_position =
-                      args_.kv_order.empty() ? nullptr : args_.kv_order[static_cast<size_t>(lane)],
-                  .strips = task.strips},
-                 const_cast<float*>(Strips(source, buffers, slot, lane)[task.strips.begin]));
-    };
-    pack(args_.k, k_buffers_);
-    pack(args_.v, v_buffers_);
-    packs_left_[static_cast<size_t>(slot)].fetch_sub(1, std::memory_order_release);
-    Tick(thread);
+  // States of kv blocks, by buffer. They grow with the slot that uses the buffer, so that nobody
+  // has to reset them.
+  std::atomic<int64_t>& State(int64_t slot, int64_t kv_block) {
+    return states_[static_cast<size_t>(slot % schedule_.Buffers() * args_.grid.KvBlocks() +
+                                       kv_block)];
+  }
+  static int64_t Packing(int64_t slot) { return 2 * slot + 1; }
+  static int64_t Ready(int64_t slot) { return 2 * slot + 2; }
+
+  // Packs a kv block, or waits until another thread has.
+  void Prepare(int64_t slot, int64_t lane, int64_t kv_block, int thread) {
+    std::atomic<int64_t>& state = State(slot, kv_block);
+    int64_t seen = state.load(std::memory_order_acquire);
+    if (seen == Ready(slot)) return;
+    if (seen < Packing(slot) && state.compare_exchange_strong(seen, Packing(slot))) {
+      Pack(args_.k, k_buffers_, slot, lane, kv_block);
+      Pack(args_.v, v_buffers_, slot, lane, kv_block);
+      state.store(Ready(slot), std::memory_order_release);
+      return;
+    }
+    WaitUntil([&] { return state.load(std::memory_order_acquire) == Ready(slot); }, thread);
   }
 
-  void Compute(const Schedule::Task& task, int thread) {
-    const int64_t slot = task.lane_slot;
-    Wait(packs_left_[static_cast<size_t>(slot)], thread);
+  void Pack(const TokenSource& source, const std::vector<const float*>& buffers, int64_t slot,
+            int64_t lane, int64_t kv_block) {
+    if (source.IsStrips()) return;
+    const Range tokens = args_.grid.KvBlockTokens(kv_block);
+    const Range strips = {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)};
+    PackStrips({.layout = StripLayout::kKeyValue,
+                .source = &source,
+                .lanes = args_.lanes,
+                .lane = lane,
+                .tokens = args_.grid.kv_tokens,
+                .head_dim = args_.head_dim,
+                .token_at_position = Order(args_.kv_order, lane),
+                .strips = strips,
+                .pitch = pitch_},
+               const_cast<float*>(Strips(source, buffers, slot, lane)[strips.begin]));
+  }
+
+  void Compute(const Schedule::Task& task, const PrefetchRows* next, int thread) {
+    const int64_t slot = task.slot, before = slot - schedule_.Buffers();
+    if (packs_ && before >= 0) {
+      WaitUntil(
+          [&] {
+            return rows_left_[static_cast<size_t>(before)].load(std::memory_order_acquire) == 0;
+          },
+          thread);
+    }
     const AttentionRows::Row row = args_.rows->rows[static_cast<size_t>(task.row)];
     auto tick = [this, thread] { Tick(thread); };
-    ComputeRow(
-        {.args = &args_,
-         .lane = row.lane,
-         .q_block = row.q_block,
-         .kv_blocks = args_.rows->KvBlocks(task.row),
-         .k_strips = Strips(args_.k, k_buffers_, slot, row.lane),
-         .v_strips = Strips(args_.v, v_buffers_, slot, row.lane),
-         .tick = args_.poll && thread == 0 ? FunctionRef<void()>(tick) : FunctionRef<void()>()},
-        scratch_[static_cast<size_t>(thread)]);
+    auto prepare = [&](int64_t kv_block) { Prepare(slot, row.lane, kv_block, thread); };
+    RowTask work = {.args = &args_,
+                    .lane = row.lane,
+                    .q_block = row.q_block,
+                    .kv_blocks = args_.rows->KvBlocks(task.row),
+                    .k_strips = Strips(args_.k, k_buffers_, slot, row.lane),
+                    .v_strips = Strips(args_.v, v_buffers_, slot, row.lane),
+                    .next = next};
+    if (packs_) work.prepare = prepare;
+    if (args_.poll && thread == 0) work.tick = tick;
+    ComputeRow(work, scratch_[static_cast<size_t>(thread)]);
     rows_left_[static_cast<size_t>(slot)].fetch_sub(1, std::memory_order_release);
     Tick(thread);
   }
 
-  void Wait(const std::atomic<int64_t>& left, int thread) {
-    while (left.load(std::memory_order_acquire) > 0) {
+  static const int32_t* Order(std::span<const int32_t* const> orders, int64_t lane) {
+    return orders.empty() ? nullptr : orders[static_cast<size_t>(lane)];
+  }
+
+  // What a row will read and write that is still in views: its queries, its first key and value
+  // blocks unless packed, its output.
+  void ListRows(const Schedule::Task& task, PrefetchRows& list) {
+    constexpr size_t kBlocks = 2;
+    list.rows.clear();
+    list.row_bytes = args_.head_dim * DTypeBytes(args_.out.dtype());
+    const AttentionRows::Row row = args_.rows->rows[static_cast<size_t>(task.row)];
+    const Range queries = args_.grid.QBlockTokens(row.q_block);
+    AddRows(args_.q, row.lane, Order(args_.q_order, row.lane), queries, list);
+    const auto kv_blocks = args_.rows->KvBlocks(task.row);
+    for (size_t i = 0; i < std::min(kBlocks, kv_blocks.size()); ++i) {
+      if (!packs_ ||
+          State(task.slot, kv_blocks[i]).load(std::memory_order_relaxed) >= Packing(task.slot))
+        continue;
+      const Range keys = args_.grid.KvBlockTokens(kv_blocks[i]);
+      AddRows(args_.k, row.lane, Order(args_.kv_order, row.lane), keys, list);
+      AddRows(args_.v, row.lane, Order(args_.kv_order, row.lane), keys, list);
+    }
+    AddRows(ConstView(args_.out), row.lane, Order(args_.q_order, row.lane), queries, list);
+  }
+
+  void AddRows(const TokenSource& source, int64_t lane, const int32_t* order, Range positions,
+               PrefetchRows& list) const {
+    if (source.IsStrips() || source.IsProducer()) return;
+    const int64_t batch = args_.lanes.BatchOf(lane), head = args_.lanes.HeadOf(lane);
+    list.row_bytes = std::max(list.row_bytes, args_.head_dim * DTypeBytes(source.view.dtype()));
+    for (int64_t p = positions.begin; p < positions.end; ++p) {
+      list.rows.push_back(source.view.Address(batch, order ? order[p] : p, head, 0));
+    }
+  }
+
+  template <class Condition>
+  void WaitUntil(const Condition& condition, int thread) {
+    while (!condition()) {
       if (failed_) throw Error("[attention] another thread failed");
       Tick(thread);
       std::this_thread::yield();
@@ -358,15 +325,14 @@ class Call {
   }
 
   const AttentionArgs& args_;
-  const int threads_;
-  AttentionWorkspace& workspace_;
   const Schedule schedule_;
-  const int64_t per_lane_, strip_floats_;
-  std::vector<const float*> k_buffers_, v_buffers_;           // [slots][strips of a lane]
-  std::vector<float*> scratch_;                               // per thread
-  std::vector<std::atomic<int64_t>> packs_left_, rows_left_;  // by lane slot
-  std::vector<int64_t> reserved_;  // ascending: the first row task of each thread
-  std::atomic<int64_t> next_opening_{0}, next_task_;
+  const int64_t per_lane_, pitch_;
+  const bool packs_;
+  std::vector<const float*> k_buffers_, v_buffers_;  // [buffers][strips of a lane]
+  std::vector<float*> scratch_;                      // per thread
+  std::vector<std::atomic<int64_t>> states_;         // [buffers][kv_blocks]
+  std::vector<std::atomic<int64_t>> rows_left_;      // by slot
+  std::atomic<int64_t> next_task_;
   std::atomic<bool> failed_{false};
   double last_poll_ = 0.0;
 };

@@ -23,7 +23,8 @@ namespace equitile {
 // each at head_dim 128) share L1; chunks are a function of the row's own kv list, so that its bits
 // depend on nothing else. Tried at head_dim 128 / 64 / 32, dense: see
 // docs/design/0003-attention.md.
-inline constexpr int64_t kChunkStrips = 8;
+inline constexpr size_t kChunkStrips = 8;
+inline constexpr size_t kChunkFloats = kChunkStrips * 16 * 16;  // scores of one query strip
 
 // Query strips that walk a chunk one after the other, so that K and V come from L2 and not from L3:
 // as many as keep their Q and O within 128 KiB. Even, since a tile may hold two.
@@ -35,11 +36,52 @@ constexpr int64_t GroupStrips(int64_t head_dim) {
 // never inf - inf.
 inline constexpr float kLowestScore = -1e38f;
 
-struct KvStrip {
-  const float* k;
-  const float* v;
-  int64_t first_position;
-  size_t count;  // tokens in it: 16, or less at the end of the sequence
+// Up to kChunkStrips strips of keys and values. Only the last may hold less than 16 tokens: it ends
+// the sequence.
+struct Chunk {
+  size_t size = 0;
+  size_t tokens = 0;
+  const void* kv[2 * kChunkStrips];  // K and V of each strip
+  int64_t position[kChunkStrips];    // of each strip's first token
+
+  void Add(const float* k, const float* v, int64_t first, int64_t count) {
+    kv[2 * size] = k;
+    kv[2 * size + 1] = v;
+    position[size++] = first;
+    tokens += static_cast<size_t>(count);
+  }
+  const float* K(size_t strip) const { return static_cast<const float*>(kv[2 * strip]); }
+  const float* V(size_t strip) const { return static_cast<const float*>(kv[2 * strip + 1]); }
+  size_t Count(size_t strip) const { return std::min<size_t>(16, tokens - 16 * strip); }
+  std::span<const void* const> Addresses() const { return {kv, 2 * size}; }
+};
+
+// Touches memory that will be needed soon, a few cache lines per register tile.
+class Prefetcher {
+ public:
+  // The ranges [row, row + row_bytes), spread over about `steps` steps. Views the list.
+  void Start(std::span<const void* const> rows, int64_t row_bytes, int64_t steps) {
+    rows_ = rows;
+    row_bytes_ = row_bytes;
+    offset_ = 0;
+    const int64_t lines = static_cast<int64_t>(rows.size()) * CeilDiv(row_bytes, kLineBytes);
+    lines_per_step_ = CeilDiv(lines, std::max<int64_t>(steps, 1));
+  }
+  void Step() {
+    for (int64_t i = 0; i < lines_per_step_ && !rows_.empty(); ++i) {
+      __builtin_prefetch(static_cast<const char*>(rows_[0]) + offset_, 0, 2);
+      offset_ += kLineBytes;
+      if (offset_ >= row_bytes_) {
+        rows_ = rows_.subspan(1);
+        offset_ = 0;
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kLineBytes = 64;
+  std::span<const void* const> rows_;
+  int64_t row_bytes_ = 0, offset_ = 0, lines_per_step_ = 0;
 };
 
 // Scratch of one thread, cut into its parts.
@@ -49,14 +91,14 @@ struct RowScratch {
     q = base;
     o = q + group * strip;
     scores = o + group * strip;
-    rows = scores + 2 * kChunkStrips * kStripTokens * kStripTokens;
+    rows = scores + 2 * kChunkFloats;
     maximum = rows + kStripTokens * head_dim;
     sum = maximum + group * kStripTokens;
   }
   static int64_t Floats(int64_t head_dim) {
     const int64_t group = GroupStrips(head_dim);
-    return 2 * group * StripFloats(head_dim) + 2 * kChunkStrips * kStripTokens * kStripTokens +
-           kStripTokens * head_dim + 2 * group * kStripTokens;
+    return 2 * group * StripFloats(head_dim) + 2 * kChunkFloats + kStripTokens * head_dim +
+           2 * group * kStripTokens;
   }
   float* q;        // [group] query strips
   float* o;        // [group][head_dim][16]: not yet divided by the sum
@@ -73,9 +115,6 @@ HWY_BEFORE_NAMESPACE();
 namespace equitile {
 namespace HWY_NAMESPACE {
 
-inline constexpr size_t kChunkFloats =
-    static_cast<size_t>(kChunkStrips * kStripTokens * kStripTokens);  // scores of one strip
-
 // scores[token][16 queries] = K Q^T for a chunk and kStrips query strips, and the largest of each
 // query.
 template <size_t kStrips>
@@ -85,15 +124,19 @@ struct ScoreTile {
   float* scores;   // of this key strip
   VF* maximum;     // [kStrips * kStripVecs]
   size_t q_stride, head_dim;
+  Prefetcher* prefetch;
 
   template <size_t kRows>
   HWY_INLINE void Rows(size_t row) const {
+    prefetch->Step();
     Tile<kRows, kStrips> tile;
     tile.Zero();
-    for (size_t d = 0; d < head_dim; d += 16) {
-      tile.template MultiplyAdd<AOrder::kRowMajor, 16>(k + d * 16 + row * 16, 16, q + d * 16,
-                                                       q_stride, HWY_MIN(size_t{16}, head_dim - d));
+    const float *a = k + row * 16, *panel = q;
+    for (size_t d = 16; d <= head_dim; d += 16, a += 256, panel += 256) {
+      tile.template MultiplyAdd<AOrder::kRowMajor, 16>(a, 16, panel, q_stride, 16);
     }
+    if (head_dim % 16 != 0)
+      tile.template MultiplyAdd<AOrder::kRowMajor, 16>(a, 16, panel, q_stride, 8);
     EQ_UNROLL
     for (size_t v = 0; v < tile.kVecs; ++v) {
       VF m = maximum[v];
@@ -108,15 +151,17 @@ struct ScoreTile {
 // o[dim][16 queries] = o * factor + V^T P for 16 dims (fewer at the end of head_dim).
 template <size_t kStrips>
 struct OutputTile {
-  std::span<const KvStrip> chunk;
+  const Chunk& chunk;
   size_t dim;        // first of the group of 16
   const float* p;    // [chunk tokens][16], strips kChunkFloats apart
   float* o;          // strips o_stride floats apart
   const VF* factor;  // [kStrips * kStripVecs]; null: the output so far is 0
   size_t o_stride;
+  Prefetcher* prefetch;
 
   template <size_t kRows>
   HWY_INLINE void Rows(size_t row) const {
+    prefetch->Step();
     Tile<kRows, kStrips> tile;
     float* const to = o + (dim + row) * 16;
     if (factor == nullptr) {
@@ -130,19 +175,53 @@ struct OutputTile {
       }
     }
     const float* panel = p;
-    for (const KvStrip& strip : chunk) {
-      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(strip.v + dim * 16 + row, 16, panel,
-                                                          kChunkFloats, strip.count);
-      panel += 256;
+    const size_t full = chunk.tokens / 16;
+    for (size_t i = 0; i < full; ++i, panel += 256) {
+      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(chunk.V(i) + dim * 16 + row, 16, panel,
+                                                          kChunkFloats, 16);
+    }
+    if (full < chunk.size) {
+      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(chunk.V(full) + dim * 16 + row, 16, panel,
+                                                          kChunkFloats, chunk.Count(full));
     }
     tile.Store(to, 16, o_stride);
   }
 };
 
+// Not inlined, here and below: each phase gets the registers to itself, and shows in a profile.
+template <size_t kStrips>
+HWY_NOINLINE void Scores(const Chunk& chunk, const float* q, size_t head_dim, size_t strip_floats,
+                         float* scores, VF* maximum, Prefetcher* prefetch) {
+  for (size_t v = 0; v < kStrips * kStripVecs; ++v)
+    maximum[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
+  for (size_t i = 0; i < chunk.size; ++i) {
+    const ScoreTile<kStrips> tile{chunk.K(i), q, scores, maximum, strip_floats, head_dim, prefetch};
+    if (HWY_LIKELY(chunk.Count(i) == 16)) {
+      ForFixedRowTiles<16>(tile);
+    } else {
+      ForRowTiles(chunk.Count(i), tile);
+    }
+    scores += 256;
+  }
+}
+
+template <size_t kStrips>
+HWY_NOINLINE void Outputs(const Chunk& chunk, const float* p, const VF* factor, size_t head_dim,
+                          size_t strip_floats, float* o, Prefetcher* prefetch) {
+  for (size_t dim = 0; dim < head_dim; dim += 16) {
+    const OutputTile<kStrips> tile{chunk, dim, p, o, factor, strip_floats, prefetch};
+    if (HWY_LIKELY(head_dim - dim >= 16)) {
+      ForFixedRowTiles<16>(tile);
+    } else {
+      ForFixedRowTiles<8>(tile);
+    }
+  }
+}
+
 // Scores become log2-scaled with their bias added, and the maximum is taken again.
 template <size_t kStrips>
-void AddBias(const RowTask& task, std::span<const KvStrip> chunk, int64_t first_q,
-             float score_scale, float* scores, VF* maximum) {
+void AddBias(const RowTask& task, const Chunk& chunk, int64_t first_q, float score_scale,
+             float* scores, VF* maximum) {
   const AttentionArgs& args = *task.args;
   const int32_t* q_order =
       args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)];
@@ -162,9 +241,9 @@ void AddBias(const RowTask& task, std::span<const KvStrip> chunk, int64_t first_
     for (size_t v = 0; v < kStripVecs; ++v)
       m[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
     float* row = scores + s * kChunkFloats;
-    for (const KvStrip& strip : chunk) {
-      for (size_t i = 0; i < strip.count; ++i, row += 16) {
-        const int64_t position = strip.first_position + static_cast<int64_t>(i);
+    for (size_t i = 0; i < chunk.size; ++i) {
+      for (size_t j = 0; j < chunk.Count(i); ++j, row += 16) {
+        const int64_t position = chunk.position[i] + static_cast<int64_t>(j);
         const int64_t key = kv_order ? kv_order[position] : position;
         HWY_ALIGN float bias[kStripTokens];
         for (int64_t t = 0; t < kStripTokens; ++t) bias[t] = q_row[t][key];
@@ -180,8 +259,8 @@ void AddBias(const RowTask& task, std::span<const KvStrip> chunk, int64_t first_
 }
 
 // Scores become 2^(c * score - maximum); returns their sum per query in sum[kStripVecs].
-HWY_INLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, const VF* maximum,
-                             VF* sum) {
+HWY_NOINLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, const VF* maximum,
+                               VF* sum) {
   VF negative[kStripVecs], total[kStripVecs];
   EQ_UNROLL
   for (size_t v = 0; v < kStripVecs; ++v) {
@@ -203,21 +282,15 @@ HWY_INLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, co
 
 // One chunk of keys and values for kStrips query strips, beginning with the strip'th of the group.
 template <size_t kStrips>
-void AddChunk(const RowTask& task, std::span<const KvStrip> chunk, size_t tokens, bool first_chunk,
-              const float* q, size_t strip, int64_t first_q, const RowScratch& scratch) {
+void AddChunk(const RowTask& task, const Chunk& chunk, bool first_chunk, const float* q,
+              size_t strip, int64_t first_q, const RowScratch& scratch, Prefetcher* prefetch) {
   constexpr size_t kVecs = kStrips * kStripVecs;
   const auto head_dim = static_cast<size_t>(task.args->head_dim);
   const auto strip_floats = static_cast<size_t>(StripFloats(task.args->head_dim));
   const float score_scale = task.args->scale * kLog2E;
 
   VF maximum[kVecs];
-  for (size_t v = 0; v < kVecs; ++v)
-    maximum[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
-  float* scores = scratch.scores;
-  for (const KvStrip& kv : chunk) {
-    ForRowTiles(kv.count, ScoreTile<kStrips>{kv.k, q, scores, maximum, strip_floats, head_dim});
-    scores += 256;
-  }
+  Scores<kStrips>(chunk, q, head_dim, strip_floats, scratch.scores, maximum, prefetch);
   VF c = hn::Set(DF(), score_scale);
   if (task.args->bias.data != nullptr) {
     AddBias<kStrips>(task, chunk, first_q, score_scale, scratch.scores, maximum);
@@ -235,18 +308,15 @@ void AddChunk(const RowTask& task, std::span<const KvStrip> chunk, size_t tokens
       factor[s * kStripVecs + v] = Exp2(DF(), hn::Sub(old, m[v]));
       hn::Store(m[v], DF(), at);
     }
-    Exponentials(scratch.scores + s * kChunkFloats, tokens, c, m, sum);
+    Exponentials(scratch.scores + s * kChunkFloats, chunk.tokens, c, m, sum);
     for (size_t v = 0; v < kStripVecs; ++v) {
       float* at = scratch.sum + (strip + s) * 16 + v * kVecFloats;
       hn::Store(hn::MulAdd(hn::Load(DF(), at), factor[s * kStripVecs + v], sum[v]), DF(), at);
     }
   }
 
-  for (size_t dim = 0; dim < head_dim; dim += 16) {
-    ForRowTiles(HWY_MIN(size_t{16}, head_dim - dim),
-                OutputTile<kStrips>{chunk, dim, scratch.scores, scratch.o + strip * strip_floats,
-                                    first_chunk ? nullptr : factor, strip_floats});
-  }
+  Outputs<kStrips>(chunk, scratch.scores, first_chunk ? nullptr : factor, head_dim, strip_floats,
+                   scratch.o + strip * strip_floats, prefetch);
 }
 
 // Divides by the sum and writes 16 queries, or fewer at the end, to their tokens.
@@ -315,23 +385,22 @@ class ChunkReader {
   explicit ChunkReader(const RowTask& task)
       : task_(task), strips_per_block_(task.args->grid.block_tokens / kStripTokens) {}
 
-  // The next chunk; empty at the end. tokens: how many it holds.
-  std::span<const KvStrip> Next(size_t& tokens) {
+  // Empty at the end.
+  Chunk Next() {
     const int64_t kv_tokens = task_.args->grid.kv_tokens;
-    size_t n = 0;
-    tokens = 0;
-    while (n < static_cast<size_t>(kChunkStrips) && block_ < task_.kv_blocks.size()) {
+    Chunk chunk;
+    while (chunk.size < kChunkStrips && block_ < task_.kv_blocks.size()) {
+      if (in_block_ == 0 && task_.prepare) task_.prepare(task_.kv_blocks[block_]);
       const int64_t strip = task_.kv_blocks[block_] * strips_per_block_ + in_block_;
       const int64_t position = strip * kStripTokens;
-      const auto count = static_cast<size_t>(std::min(kStripTokens, kv_tokens - position));
-      strips_[n++] = {task_.k_strips[strip], task_.v_strips[strip], position, count};
-      tokens += count;
+      chunk.Add(task_.k_strips[strip], task_.v_strips[strip], position,
+                std::min(kStripTokens, kv_tokens - position));
       if (++in_block_ == strips_per_block_ || position + kStripTokens >= kv_tokens) {
         in_block_ = 0;
         ++block_;
       }
     }
-    return {strips_, n};
+    return chunk;
   }
 
  private:
@@ -339,13 +408,14 @@ class ChunkReader {
   const int64_t strips_per_block_;
   size_t block_ = 0;
   int64_t in_block_ = 0;
-  KvStrip strips_[kChunkStrips];
 };
 
 void ComputeRowT(const RowTask& task, float* base) {
   const AttentionArgs& args = *task.args;
   const RowScratch scratch(base, args.head_dim);
   const int64_t strip_floats = StripFloats(args.head_dim);
+  Prefetcher prefetch;
+  constexpr int64_t tiles = static_cast<int64_t>((16 + kTileRows - 1) / kTileRows);  // of 16 rows
   const Range tokens = args.grid.QBlockTokens(task.q_block);
   const Range strips = {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)};
   for (int64_t begin = strips.begin; begin < strips.end; begin += GroupStrips(args.head_dim)) {
@@ -371,25 +441,36 @@ void ComputeRowT(const RowTask& task, float* base) {
     std::fill(scratch.sum, scratch.sum + group.size() * kStripTokens, 0.0f);
     if (task.kv_blocks.empty()) std::fill(scratch.o, scratch.o + group.size() * strip_floats, 0.0f);
 
-    ChunkReader reader(task);
-    size_t chunk_tokens = 0;
+    const int64_t passes = CeilDiv(group.size(), static_cast<int64_t>(kTileStrips));
     bool first_chunk = true;
-    for (auto chunk = reader.Next(chunk_tokens); !chunk.empty();
-         chunk = reader.Next(chunk_tokens)) {
+    ChunkReader reader(task);
+    Chunk chunk = reader.Next();
+    while (chunk.size > 0) {
+      // While one chunk is computed the next is brought to L2; while the last one is, what the
+      // thread's next row begins with.
+      const Chunk next = reader.Next();
+      const int64_t steps =
+          passes * tiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16));
+      if (next.size > 0) {
+        prefetch.Start(next.Addresses(), strip_floats * static_cast<int64_t>(sizeof(float)), steps);
+      } else if (task.next != nullptr && group.end == strips.end) {
+        prefetch.Start(task.next->rows, task.next->row_bytes, steps);
+      }
       for (int64_t s = 0; s < group.size();) {
         const float* q = scratch.q + s * strip_floats;
         const int64_t first_q = (group.begin + s) * kStripTokens;
         if (s + static_cast<int64_t>(kTileStrips) <= group.size()) {
-          AddChunk<kTileStrips>(task, chunk, chunk_tokens, first_chunk, q, static_cast<size_t>(s),
-                                first_q, scratch);
+          AddChunk<kTileStrips>(task, chunk, first_chunk, q, static_cast<size_t>(s), first_q,
+                                scratch, &prefetch);
           s += static_cast<int64_t>(kTileStrips);
         } else {
-          AddChunk<1>(task, chunk, chunk_tokens, first_chunk, q, static_cast<size_t>(s), first_q,
-                      scratch);
+          AddChunk<1>(task, chunk, first_chunk, q, static_cast<size_t>(s), first_q, scratch,
+                      &prefetch);
           ++s;
         }
       }
       first_chunk = false;
+      chunk = next;
       if (task.tick) task.tick();
     }
     for (int64_t s = 0; s < group.size(); ++s) {

@@ -5,12 +5,20 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "equitile/base/function_ref.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/strips.h"
 
 namespace equitile {
+
+// Rows of tokens that the thread will need next. The kernel touches them while it multiplies, a few
+// cache lines per register tile, so that short rows do not wait for memory.
+struct PrefetchRows {
+  std::vector<const void*> rows;
+  int64_t row_bytes = 0;
+};
 
 struct RowTask {
   const AttentionArgs* args = nullptr;
@@ -19,7 +27,10 @@ struct RowTask {
   std::span<const int32_t> kv_blocks;
   const float* const* k_strips = nullptr;  // of this lane, by strip
   const float* const* v_strips = nullptr;
-  FunctionRef<void()> tick;  // called every few dozen microseconds; may be empty
+  FunctionRef<void(int64_t kv_block)>
+      prepare;                         // called before the strips of a block are read; may be empty
+  FunctionRef<void()> tick;            // called every few dozen microseconds; may be empty
+  const PrefetchRows* next = nullptr;  // may be null
 };
 
 int64_t RowScratchFloats(int64_t head_dim);

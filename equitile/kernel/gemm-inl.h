@@ -167,6 +167,15 @@ HWY_INLINE void ForRowTiles(size_t rows, const Body& body) {
   }
 }
 
+// The same for a number of rows known at compile time, without loops or branches.
+template <size_t kRows, size_t kRow = 0, class Body>
+HWY_INLINE void ForFixedRowTiles(const Body& body) {
+  constexpr size_t kLeft = kRows - kRow, kTiles = (kLeft + kTileRows - 1) / kTileRows;
+  constexpr size_t kThis = (kLeft + kTiles - 1) / kTiles;
+  body.template Rows<kThis>(kRow);
+  if constexpr (kRow + kThis < kRows) ForFixedRowTiles<kRows, kRow + kThis>(body);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace equitile
 HWY_AFTER_NAMESPACE();

@@ -90,8 +90,8 @@ void WriteKeyValueStrip(const float* const* rows, size_t head_dim, float* out) {
 void PackStripsT(const PackArgs& args, float* out) {
   alignas(64) float scratch[kStripTokens * kMaxHeadDim];
   const float* rows[kStripTokens];
-  for (int64_t strip = args.strips.begin; strip < args.strips.end;
-       ++strip, out += StripFloats(args.head_dim)) {
+  const int64_t pitch = args.pitch != 0 ? args.pitch : StripFloats(args.head_dim);
+  for (int64_t strip = args.strips.begin; strip < args.strips.end; ++strip, out += pitch) {
     if (args.source->IsProducer()) {
       RowsFromProducer(args, strip, scratch, rows);
     } else if (args.source->view.dtype() == DType::kF32) {
