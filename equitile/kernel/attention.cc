@@ -144,28 +144,36 @@ class Schedule {
 
 // One call at work. A kv block of a lane is packed by the first row that comes to it, and shared by
 // the others; so packing is spread over the threads, only what is needed is packed, and it is in
-// the cache of the one that uses it first.
+// the cache of the one that uses it first. A block that only one row asks for is packed into a few
+// kilobytes of the thread that stay in its cache, and not into memory shared with nobody.
 class Call {
  public:
   Call(const AttentionArgs& args, ThreadPool& pool, AttentionWorkspace& workspace)
       : args_(args),
         schedule_(args, pool.Threads()),
-        per_lane_(CeilDiv(args.grid.kv_tokens, kStripTokens)),
+        kv_blocks_(args.grid.KvBlocks()),
+        per_block_(args.grid.block_tokens / kStripTokens),
         pitch_(StripPitch(args.head_dim)),
         packs_(!args.k.IsStrips() || !args.v.IsStrips()),
-        states_(packs_ ? static_cast<size_t>(schedule_.Buffers() * args.grid.KvBlocks()) : 0),
+        states_(packs_ ? static_cast<size_t>(schedule_.Buffers() * kv_blocks_) : 0),
         rows_left_(schedule_.RowsInSlot().size()),
         next_task_(pool.Threads()) {
     for (size_t slot = 0; slot < rows_left_.size(); ++slot)
       rows_left_[slot] = schedule_.RowsInSlot()[slot];
-    float* base = workspace.Shared(schedule_.Buffers() * per_lane_ * pitch_ *
-                                   ((args.k.IsStrips() ? 0 : 1) + (args.v.IsStrips() ? 0 : 1)));
-    if (!args.k.IsStrips()) base = PlaceBuffers(base, k_buffers_);
-    if (!args.v.IsStrips()) PlaceBuffers(base, v_buffers_);
+    const int64_t shared_strips = packs_ ? schedule_.Buffers() * kv_blocks_ * per_block_ : 0;
+    const int64_t own_strips = packs_ ? OwnBlocks() * per_block_ : 0;
+    float* shared = workspace.Shared(2 * shared_strips * pitch_);
+    Place(shared, shared_strips, shared_k_);
+    Place(shared + shared_strips * pitch_, shared_strips, shared_v_);
     for (int thread = 0; thread < pool.Threads(); ++thread) {
-      scratch_.push_back(
-          workspace.PerThread(thread, pool.Threads(), RowScratchFloats(args.head_dim)));
+      float* own = workspace.PerThread(thread, pool.Threads(),
+                                       RowScratchFloats(args.head_dim) + 2 * own_strips * pitch_);
+      Own& mine = own_.emplace_back();
+      Place(own, own_strips, mine.k);
+      Place(own + own_strips * pitch_, own_strips, mine.v);
+      mine.scratch = own + 2 * own_strips * pitch_;
     }
+    if (packs_) CountUses();
   }
 
   void Run(int thread) {
@@ -178,74 +186,56 @@ class Call {
   }
 
  private:
-  float* PlaceBuffers(float* base, std::vector<const float*>& table) const {
-    for (int64_t strip = 0; strip < schedule_.Buffers() * per_lane_; ++strip, base += pitch_)
-      table.push_back(base);
-    return base;
+  // What belongs to one thread.
+  struct Own {
+    float* scratch = nullptr;
+    std::vector<const float*> k, v;  // strips of a ring of OwnBlocks() blocks
+    int64_t next = 0;                // block of the ring
+    PrefetchRows prefetch;
+  };
+
+  // Blocks that a row may look at while it prepares another: those of two chunks, whose ends may
+  // cut a block.
+  int64_t OwnBlocks() const { return 2 * CeilDiv(kChunkStrips, per_block_) + 2; }
+
+  void Place(float* base, int64_t strips, std::vector<const float*>& table) const {
+    for (int64_t strip = 0; strip < strips; ++strip) table.push_back(base + strip * pitch_);
+  }
+
+  // Which blocks of which lanes more than one row asks for.
+  void CountUses() {
+    const bool walks_once = per_block_ <= GroupStrips(args_.head_dim);
+    used_.assign(static_cast<size_t>(args_.lanes.Count() * kv_blocks_), walks_once ? 0 : 1);
+    shared_use_.assign(used_.size(), 0);
+    for (int64_t i = 0; i < args_.rows->Count(); ++i) {
+      const int64_t lane = args_.rows->rows[static_cast<size_t>(i)].lane;
+      for (int32_t block : args_.rows->KvBlocks(i)) {
+        const auto at = static_cast<size_t>(lane * kv_blocks_ + block);
+        shared_use_[at] |= used_[at];
+        used_[at] = 1;
+      }
+    }
+  }
+  bool Shared(int64_t lane, int64_t kv_block) const {
+    return shared_use_[static_cast<size_t>(lane * kv_blocks_ + kv_block)] != 0;
   }
 
   // Thread t begins with row t, so that as many threads compute as were asked for, however late
   // they wake. The next row is claimed before the present one is computed, to be prefetched.
   void Work(int thread) {
     const auto total = static_cast<int64_t>(schedule_.Tasks().size());
-    PrefetchRows prefetch;
+    Own& own = own_[static_cast<size_t>(thread)];
     for (int64_t task = thread; task < total && !failed_;) {
       const int64_t next = next_task_++;
-      if (next < total) ListRows(schedule_.Tasks()[static_cast<size_t>(next)], prefetch);
-      Compute(schedule_.Tasks()[static_cast<size_t>(task)], next < total ? &prefetch : nullptr,
+      if (next < total) ListRows(schedule_.Tasks()[static_cast<size_t>(next)], own.prefetch);
+      Compute(schedule_.Tasks()[static_cast<size_t>(task)], next < total ? &own.prefetch : nullptr,
               thread);
       task = next;
     }
   }
 
-  const float* const* Strips(const TokenSource& source, const std::vector<const float*>& buffers,
-                             int64_t slot, int64_t lane) const {
-    return source.IsStrips() ? source.strips.strips.data() + lane * source.strips.strips_per_lane
-                             : buffers.data() + slot % schedule_.Buffers() * per_lane_;
-  }
-
-  // States of kv blocks, by buffer. They grow with the slot that uses the buffer, so that nobody
-  // has to reset them.
-  std::atomic<int64_t>& State(int64_t slot, int64_t kv_block) {
-    return states_[static_cast<size_t>(slot % schedule_.Buffers() * args_.grid.KvBlocks() +
-                                       kv_block)];
-  }
-  static int64_t Packing(int64_t slot) { return 2 * slot + 1; }
-  static int64_t Ready(int64_t slot) { return 2 * slot + 2; }
-
-  // Packs a kv block, or waits until another thread has.
-  void Prepare(int64_t slot, int64_t lane, int64_t kv_block, int thread) {
-    std::atomic<int64_t>& state = State(slot, kv_block);
-    int64_t seen = state.load(std::memory_order_acquire);
-    if (seen == Ready(slot)) return;
-    if (seen < Packing(slot) && state.compare_exchange_strong(seen, Packing(slot))) {
-      Pack(args_.k, k_buffers_, slot, lane, kv_block);
-      Pack(args_.v, v_buffers_, slot, lane, kv_block);
-      state.store(Ready(slot), std::memory_order_release);
-      return;
-    }
-    WaitUntil([&] { return state.load(std::memory_order_acquire) == Ready(slot); }, thread);
-  }
-
-  void Pack(const TokenSource& source, const std::vector<const float*>& buffers, int64_t slot,
-            int64_t lane, int64_t kv_block) {
-    if (source.IsStrips()) return;
-    const Range tokens = args_.grid.KvBlockTokens(kv_block);
-    const Range strips = {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)};
-    PackStrips({.layout = StripLayout::kKeyValue,
-                .source = &source,
-                .lanes = args_.lanes,
-                .lane = lane,
-                .tokens = args_.grid.kv_tokens,
-                .head_dim = args_.head_dim,
-                .token_at_position = Order(args_.kv_order, lane),
-                .strips = strips,
-                .pitch = pitch_},
-               const_cast<float*>(Strips(source, buffers, slot, lane)[strips.begin]));
-  }
-
   void Compute(const Schedule::Task& task, const PrefetchRows* next, int thread) {
-    const int64_t slot = task.slot, before = slot - schedule_.Buffers();
+    const int64_t before = task.slot - schedule_.Buffers();
     if (packs_ && before >= 0) {
       WaitUntil(
           [&] {
@@ -254,20 +244,83 @@ class Call {
           thread);
     }
     const AttentionRows::Row row = args_.rows->rows[static_cast<size_t>(task.row)];
+    Own& own = own_[static_cast<size_t>(thread)];
+    own.next = 0;
     auto tick = [this, thread] { Tick(thread); };
-    auto prepare = [&](int64_t kv_block) { Prepare(slot, row.lane, kv_block, thread); };
+    auto strips = [&](int64_t kv_block) { return Strips(task.slot, row.lane, kv_block, thread); };
     RowTask work = {.args = &args_,
                     .lane = row.lane,
                     .q_block = row.q_block,
                     .kv_blocks = args_.rows->KvBlocks(task.row),
-                    .k_strips = Strips(args_.k, k_buffers_, slot, row.lane),
-                    .v_strips = Strips(args_.v, v_buffers_, slot, row.lane),
+                    .strips = strips,
                     .next = next};
-    if (packs_) work.prepare = prepare;
     if (args_.poll && thread == 0) work.tick = tick;
-    ComputeRow(work, scratch_[static_cast<size_t>(thread)]);
-    rows_left_[static_cast<size_t>(slot)].fetch_sub(1, std::memory_order_release);
+    ComputeRow(work, own.scratch);
+    rows_left_[static_cast<size_t>(task.slot)].fetch_sub(1, std::memory_order_release);
     Tick(thread);
+  }
+
+  // The strips of a kv block: as they came, or packed, now or earlier.
+  BlockStrips Strips(int64_t slot, int64_t lane, int64_t kv_block, int thread) {
+    BlockStrips strips;
+    if (packs_ && Shared(lane, kv_block)) {
+      const int64_t at = (slot % schedule_.Buffers() * kv_blocks_ + kv_block) * per_block_;
+      strips = {shared_k_.data() + at, shared_v_.data() + at};
+      PackOnce(
+          State(slot, kv_block), slot, [&] { Pack(strips, lane, kv_block); }, thread);
+    } else if (packs_) {
+      Own& own = own_[static_cast<size_t>(thread)];
+      const int64_t at = own.next++ % OwnBlocks() * per_block_;
+      strips = {own.k.data() + at, own.v.data() + at};
+      Pack(strips, lane, kv_block);
+    }
+    auto given = [&](const TokenSource& source) {
+      return source.strips.strips.data() + lane * source.strips.strips_per_lane +
+             kv_block * per_block_;
+    };
+    if (args_.k.IsStrips()) strips.k = given(args_.k);
+    if (args_.v.IsStrips()) strips.v = given(args_.v);
+    return strips;
+  }
+
+  // States of kv blocks, by buffer. They grow with the slot that uses the buffer, so that nobody
+  // has to reset them.
+  std::atomic<int64_t>& State(int64_t slot, int64_t kv_block) {
+    return states_[static_cast<size_t>(slot % schedule_.Buffers() * kv_blocks_ + kv_block)];
+  }
+  static int64_t Packing(int64_t slot) { return 2 * slot + 1; }
+  static int64_t Ready(int64_t slot) { return 2 * slot + 2; }
+
+  // Calls pack(), or waits until another thread has.
+  template <class PackFunction>
+  void PackOnce(std::atomic<int64_t>& state, int64_t slot, const PackFunction& pack, int thread) {
+    int64_t seen = state.load(std::memory_order_acquire);
+    if (seen == Ready(slot)) return;
+    if (seen < Packing(slot) && state.compare_exchange_strong(seen, Packing(slot))) {
+      pack();
+      state.store(Ready(slot), std::memory_order_release);
+    } else {
+      WaitUntil([&] { return state.load(std::memory_order_acquire) == Ready(slot); }, thread);
+    }
+  }
+
+  void Pack(const BlockStrips& to, int64_t lane, int64_t kv_block) {
+    const Range tokens = args_.grid.KvBlockTokens(kv_block);
+    auto pack = [&](const TokenSource& source, const float* const* strips) {
+      if (source.IsStrips()) return;
+      PackStrips({.layout = StripLayout::kKeyValue,
+                  .source = &source,
+                  .lanes = args_.lanes,
+                  .lane = lane,
+                  .tokens = args_.grid.kv_tokens,
+                  .head_dim = args_.head_dim,
+                  .token_at_position = Order(args_.kv_order, lane),
+                  .strips = {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)},
+                  .pitch = pitch_},
+                 const_cast<float*>(strips[0]));
+    };
+    pack(args_.k, to.k);
+    pack(args_.v, to.v);
   }
 
   static const int32_t* Order(std::span<const int32_t* const> orders, int64_t lane) {
@@ -285,7 +338,8 @@ class Call {
     AddRows(args_.q, row.lane, Order(args_.q_order, row.lane), queries, list);
     const auto kv_blocks = args_.rows->KvBlocks(task.row);
     for (size_t i = 0; i < std::min(kBlocks, kv_blocks.size()); ++i) {
-      if (!packs_ ||
+      if (!packs_) break;
+      if (Shared(row.lane, kv_blocks[i]) &&
           State(task.slot, kv_blocks[i]).load(std::memory_order_relaxed) >= Packing(task.slot))
         continue;
       const Range keys = args_.grid.KvBlockTokens(kv_blocks[i]);
@@ -326,12 +380,13 @@ class Call {
 
   const AttentionArgs& args_;
   const Schedule schedule_;
-  const int64_t per_lane_, pitch_;
+  const int64_t kv_blocks_, per_block_, pitch_;
   const bool packs_;
-  std::vector<const float*> k_buffers_, v_buffers_;  // [buffers][strips of a lane]
-  std::vector<float*> scratch_;                      // per thread
-  std::vector<std::atomic<int64_t>> states_;         // [buffers][kv_blocks]
-  std::vector<std::atomic<int64_t>> rows_left_;      // by slot
+  std::vector<const float*> shared_k_, shared_v_;  // [buffers][kv_blocks][strips of a block]
+  std::vector<uint8_t> used_, shared_use_;         // [lanes][kv_blocks]
+  std::vector<Own> own_;                           // by thread
+  std::vector<std::atomic<int64_t>> states_;       // [buffers][kv_blocks]
+  std::vector<std::atomic<int64_t>> rows_left_;    // by slot
   std::atomic<int64_t> next_task_;
   std::atomic<bool> failed_{false};
   double last_poll_ = 0.0;

@@ -18,19 +18,10 @@
 #define EQUITILE_KERNEL_ATTENTION_ROW_ONCE_
 namespace equitile {
 
-// A row is computed in chunks of kv strips: scores of a chunk, their exponentials, their product
-// with V. The chunk's scores for one query strip (8 KiB), the query strip and its output (8 KiB
-// each at head_dim 128) share L1; chunks are a function of the row's own kv list, so that its bits
-// depend on nothing else. Tried at head_dim 128 / 64 / 32, dense: see
-// docs/design/0003-attention.md.
-inline constexpr size_t kChunkStrips = 8;
+// The chunk's scores for one query strip (8 KiB), the query strip and its output (8 KiB each at
+// head_dim 128) share L1. Chunks are a function of the row's own kv list, so that its bits depend
+// on nothing else. docs/design/0003-attention.md has what was tried.
 inline constexpr size_t kChunkFloats = kChunkStrips * 16 * 16;  // scores of one query strip
-
-// Query strips that walk a chunk one after the other, so that K and V come from L2 and not from L3:
-// as many as keep their Q and O within 128 KiB. Even, since a tile may hold two.
-constexpr int64_t GroupStrips(int64_t head_dim) {
-  return std::clamp<int64_t>(1024 / head_dim / 2 * 2, 2, kMaxBlockTokens / kStripTokens);
-}
 
 // Below every finite score in units of log2, yet finite: the difference of two running maxima is
 // never inf - inf.
@@ -389,11 +380,11 @@ class ChunkReader {
   Chunk Next() {
     const int64_t kv_tokens = task_.args->grid.kv_tokens;
     Chunk chunk;
-    while (chunk.size < kChunkStrips && block_ < task_.kv_blocks.size()) {
-      if (in_block_ == 0 && task_.prepare) task_.prepare(task_.kv_blocks[block_]);
-      const int64_t strip = task_.kv_blocks[block_] * strips_per_block_ + in_block_;
-      const int64_t position = strip * kStripTokens;
-      chunk.Add(task_.k_strips[strip], task_.v_strips[strip], position,
+    while (chunk.size < static_cast<size_t>(kChunkStrips) && block_ < task_.kv_blocks.size()) {
+      if (in_block_ == 0) strips_ = task_.strips(task_.kv_blocks[block_]);
+      const int64_t position =
+          (task_.kv_blocks[block_] * strips_per_block_ + in_block_) * kStripTokens;
+      chunk.Add(strips_.k[in_block_], strips_.v[in_block_], position,
                 std::min(kStripTokens, kv_tokens - position));
       if (++in_block_ == strips_per_block_ || position + kStripTokens >= kv_tokens) {
         in_block_ = 0;
@@ -408,6 +399,7 @@ class ChunkReader {
   const int64_t strips_per_block_;
   size_t block_ = 0;
   int64_t in_block_ = 0;
+  BlockStrips strips_;  // of the block
 };
 
 void ComputeRowT(const RowTask& task, float* base) {

@@ -3,6 +3,7 @@
 // threads.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,18 +21,33 @@ struct PrefetchRows {
   int64_t row_bytes = 0;
 };
 
+// The packed strips of one kv block: pointers to each.
+struct BlockStrips {
+  const float* const* k = nullptr;
+  const float* const* v = nullptr;
+};
+
 struct RowTask {
   const AttentionArgs* args = nullptr;
   int64_t lane = 0;
   int64_t q_block = 0;
   std::span<const int32_t> kv_blocks;
-  const float* const* k_strips = nullptr;  // of this lane, by strip
-  const float* const* v_strips = nullptr;
-  FunctionRef<void(int64_t kv_block)>
-      prepare;                         // called before the strips of a block are read; may be empty
+  // Called for each kv block, in order, up to a chunk before its strips are read; they must stay
+  // for two chunks.
+  FunctionRef<BlockStrips(int64_t kv_block)> strips;
   FunctionRef<void()> tick;            // called every few dozen microseconds; may be empty
   const PrefetchRows* next = nullptr;  // may be null
 };
+
+// A row is computed in chunks of this many kv strips.
+inline constexpr int64_t kChunkStrips = 8;
+
+// Query strips that walk a chunk one after the other, so that K and V come from L2 and not from L3:
+// as many as keep their Q and O within 128 KiB. Even, since a register tile may hold two. A row
+// with more walks its kv blocks more than once.
+constexpr int64_t GroupStrips(int64_t head_dim) {
+  return std::clamp<int64_t>(1024 / head_dim / 2 * 2, 2, kMaxBlockTokens / kStripTokens);
+}
 
 int64_t RowScratchFloats(int64_t head_dim);
 void ComputeRow(const RowTask& task, float* scratch);
