@@ -438,15 +438,11 @@ void ComputeRowT(const RowTask& task, float* base) {
     ChunkReader reader(task);
     Chunk chunk = reader.Next();
     while (chunk.size > 0) {
-      // While one chunk is computed the next is brought to L2; while the last one is, what the
-      // thread's next row begins with.
       const Chunk next = reader.Next();
-      const int64_t steps =
-          passes * tiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16));
-      if (next.size > 0) {
-        prefetch.Start(next.Addresses(), strip_floats * static_cast<int64_t>(sizeof(float)), steps);
-      } else if (task.next != nullptr && group.end == strips.end) {
-        prefetch.Start(task.next->rows, task.next->row_bytes, steps);
+      // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row begins.
+      if (next.size == 0 && task.next != nullptr && group.end == strips.end) {
+        prefetch.Start(task.next->rows, task.next->row_bytes,
+                       passes * tiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
       }
       for (int64_t s = 0; s < group.size();) {
         const float* q = scratch.q + s * strip_floats;

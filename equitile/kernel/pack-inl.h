@@ -1,6 +1,4 @@
-// Moving rows of tokens in and out of the layouts of the kernels: conversion to f32, and 4 x 4
-// transposes. 128-bit vectors on every target: the work is bound by loads and stores, and one piece
-// of code serves all.
+// Moving rows of tokens in and out of the layouts of the kernels: conversion to f32, and transposes.
 #if defined(EQUITILE_KERNEL_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EQUITILE_KERNEL_PACK_INL_H_
 #undef EQUITILE_KERNEL_PACK_INL_H_
@@ -11,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "equitile/kernel/gemm-inl.h"
 #include "equitile/tensor/dtype.h"
 #include "hwy/highway.h"
 
@@ -46,69 +45,77 @@ HWY_INLINE void FromFloats(const float* HWY_RESTRICT from, size_t n, T* HWY_REST
   for (size_t i = 0; i < n; ++i) to[i] = FromFloat<T>(from[i]);
 }
 
+// The vectors of transposes: 8 x 8 where vectors hold 8 floats, else 4 x 4; 16 would not fit a
+// head_dim that is a multiple of 8.
+using DT = hn::CappedTag<float, 8>;
+using VT = hn::Vec<DT>;
+inline constexpr size_t kTransposeFloats = hn::MaxLanes(DT());
+
+// [n][n] in registers: rows become columns.
+HWY_INLINE void TransposeVectors(VT* HWY_RESTRICT v) {
 #if HWY_TARGET != HWY_SCALAR
-using D4 = hn::Full128<float>;
-using V4 = hn::Vec<D4>;
-
-// Rows become columns, in registers.
-HWY_INLINE void Transpose4x4(V4& a, V4& b, V4& c, V4& e) {
-  const D4 d;
-  const V4 ab_low = hn::InterleaveLower(d, a, b), ab_high = hn::InterleaveUpper(d, a, b);
-  const V4 ce_low = hn::InterleaveLower(d, c, e), ce_high = hn::InterleaveUpper(d, c, e);
-  a = hn::ConcatLowerLower(d, ce_low, ab_low);
-  b = hn::ConcatUpperUpper(d, ce_low, ab_low);
-  c = hn::ConcatLowerLower(d, ce_high, ab_high);
-  e = hn::ConcatUpperUpper(d, ce_high, ab_high);
-}
+  const DT d;
+  // 4 x 4 in each 128-bit block: interleave pairs of floats, then pairs of pairs.
+  const hn::Repartition<double, DT> dd;
+  EQ_UNROLL
+  for (size_t i = 0; i < kTransposeFloats; i += 4) {
+    const VT low01 = hn::InterleaveLower(d, v[i], v[i + 1]),
+             high01 = hn::InterleaveUpper(d, v[i], v[i + 1]);
+    const VT low23 = hn::InterleaveLower(d, v[i + 2], v[i + 3]),
+             high23 = hn::InterleaveUpper(d, v[i + 2], v[i + 3]);
+    const auto a = hn::BitCast(dd, low01), b = hn::BitCast(dd, low23), c = hn::BitCast(dd, high01),
+               e = hn::BitCast(dd, high23);
+    v[i] = hn::BitCast(d, hn::InterleaveLower(dd, a, b));
+    v[i + 1] = hn::BitCast(d, hn::InterleaveUpper(dd, a, b));
+    v[i + 2] = hn::BitCast(d, hn::InterleaveLower(dd, c, e));
+    v[i + 3] = hn::BitCast(d, hn::InterleaveUpper(dd, c, e));
+  }
+  if constexpr (kTransposeFloats == 8) {  // swap the off-diagonal blocks
+    EQ_UNROLL
+    for (size_t i = 0; i < 4; ++i) {
+      const VT low = v[i], high = v[i + kTransposeFloats - 4];
+      v[i] = hn::ConcatLowerLower(d, high, low);
+      v[i + kTransposeFloats - 4] = hn::ConcatUpperUpper(d, high, low);
+    }
+  }
+#else
+  (void)v;
 #endif
+}
 
-// rows: 16 pointers to [n] -> columns [n][16]; n is a multiple of 4.
+// rows: 16 pointers to [n] -> columns [n][16]; n is a multiple of 8.
 HWY_INLINE void RowsToColumns(const float* const* HWY_RESTRICT rows, size_t n,
                               float* HWY_RESTRICT columns) {
-#if HWY_TARGET == HWY_SCALAR
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t t = 0; t < 16; ++t) columns[i * 16 + t] = rows[t][i];
-  }
-#else
-  const D4 d;
-  for (size_t i = 0; i < n; i += 4) {
-    for (size_t t = 0; t < 16; t += 4) {
-      V4 a = hn::LoadU(d, rows[t] + i), b = hn::LoadU(d, rows[t + 1] + i);
-      V4 c = hn::LoadU(d, rows[t + 2] + i), e = hn::LoadU(d, rows[t + 3] + i);
-      Transpose4x4(a, b, c, e);
-      hn::Store(a, d, columns + (i + 0) * 16 + t);
-      hn::Store(b, d, columns + (i + 1) * 16 + t);
-      hn::Store(c, d, columns + (i + 2) * 16 + t);
-      hn::Store(e, d, columns + (i + 3) * 16 + t);
+  const DT d;
+  constexpr size_t kN = kTransposeFloats;
+  for (size_t t = 0; t < 16; t += kN) {
+    for (size_t i = 0; i < n; i += kN) {
+      VT v[kN];
+      EQ_UNROLL
+      for (size_t j = 0; j < kN; ++j) v[j] = hn::LoadU(d, rows[t + j] + i);
+      TransposeVectors(v);
+      EQ_UNROLL
+      for (size_t j = 0; j < kN; ++j) hn::StoreU(v[j], d, columns + (i + j) * 16 + t);
     }
   }
-#endif
 }
 
-// columns [n][16], times factor[16] -> 16 rows of [n]; n is a multiple of 4.
+// columns [n][16], times factor[16] -> 16 rows of [n]; n is a multiple of 8.
 HWY_INLINE void ColumnsToRows(const float* HWY_RESTRICT columns, const float* HWY_RESTRICT factor,
                               size_t n, float* const* HWY_RESTRICT rows) {
-#if HWY_TARGET == HWY_SCALAR
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t t = 0; t < 16; ++t) rows[t][i] = columns[i * 16 + t] * factor[t];
-  }
-#else
-  const D4 d;
-  for (size_t t = 0; t < 16; t += 4) {
-    const V4 f = hn::LoadU(d, factor + t);
-    for (size_t i = 0; i < n; i += 4) {
-      V4 a = hn::Mul(f, hn::Load(d, columns + (i + 0) * 16 + t));
-      V4 b = hn::Mul(f, hn::Load(d, columns + (i + 1) * 16 + t));
-      V4 c = hn::Mul(f, hn::Load(d, columns + (i + 2) * 16 + t));
-      V4 e = hn::Mul(f, hn::Load(d, columns + (i + 3) * 16 + t));
-      Transpose4x4(a, b, c, e);
-      hn::StoreU(a, d, rows[t] + i);
-      hn::StoreU(b, d, rows[t + 1] + i);
-      hn::StoreU(c, d, rows[t + 2] + i);
-      hn::StoreU(e, d, rows[t + 3] + i);
+  const DT d;
+  constexpr size_t kN = kTransposeFloats;
+  for (size_t t = 0; t < 16; t += kN) {
+    const VT f = hn::LoadU(d, factor + t);
+    for (size_t i = 0; i < n; i += kN) {
+      VT v[kN];
+      EQ_UNROLL
+      for (size_t j = 0; j < kN; ++j) v[j] = hn::Mul(f, hn::LoadU(d, columns + (i + j) * 16 + t));
+      TransposeVectors(v);
+      EQ_UNROLL
+      for (size_t j = 0; j < kN; ++j) hn::StoreU(v[j], d, rows[t + j] + i);
     }
   }
-#endif
 }
 
 }  // namespace HWY_NAMESPACE

@@ -73,17 +73,15 @@ void RowsFromProducer(const PackArgs& args, int64_t strip, float* scratch, const
     rows[t] = t < count ? scratch + t * args.head_dim : kZeroRow;
 }
 
+// Token by token: whole rows are read at a stretch, which the hardware's prefetchers follow.
 void WriteKeyValueStrip(const float* const* rows, size_t head_dim, float* out) {
-  for (size_t g = 0; g < head_dim; g += 16) {
-    const size_t dims = std::min<size_t>(16, head_dim - g);
-    for (size_t t = 0; t < 16; ++t, out += 16) {
-      if (dims == 16) {
-        std::memcpy(out, rows[t] + g, 16 * sizeof(float));
-      } else {
-        std::memcpy(out, rows[t] + g, 8 * sizeof(float));
-        std::memset(out + 8, 0, 8 * sizeof(float));
-      }
+  const DT d;
+  for (size_t t = 0; t < 16; ++t, out += 16) {
+    const float* HWY_RESTRICT row = rows[t];
+    for (size_t i = 0; i < head_dim; i += kTransposeFloats) {
+      hn::StoreU(hn::LoadU(d, row + i), d, out + i / 16 * 256 + i % 16);
     }
+    if (head_dim % 16 != 0) std::fill_n(out + head_dim / 16 * 256 + 8, 8, 0.0f);
   }
 }
 
