@@ -90,7 +90,7 @@ TEST_P(PackTest, ToStorageAsTheScalarConversion) {
 }
 
 TEST_P(PackTest, ColumnsAreRowsTransposed) {
-  for (size_t n : {4, 8, 24, 40, 512}) {
+  for (size_t n : {8, 16, 24, 40, 512}) {
     std::vector<std::vector<float>> rows(16, std::vector<float>(n + 1));
     const float* pointers[16];
     for (size_t t = 0; t < 16; ++t) {
@@ -110,7 +110,7 @@ TEST_P(PackTest, ColumnsAreRowsTransposed) {
 }
 
 TEST_P(PackTest, RowsAreColumnsTransposedTimesTheFactor) {
-  for (size_t n : {4, 8, 24, 40, 512}) {
+  for (size_t n : {8, 16, 24, 40, 512}) {
     AlignedBuffer<float> columns(static_cast<int64_t>(n * 16));
     for (int64_t i = 0; i < columns.size(); ++i) columns[i] = static_cast<float>(i) * 0.37f;
     alignas(64) float factor[16];
