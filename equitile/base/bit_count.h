@@ -10,14 +10,10 @@ namespace equitile {
 // counts[i] = set bits of words[i*row_words .. (i+1)*row_words), i < rows.
 void CountBitsOfRows(const uint64_t* words, int64_t rows, int64_t row_words, int32_t* counts);
 
-// One masked word: bits of the row's word `word` that count.
-struct WordBits {
-  int64_t word = 0;
-  uint64_t bits = 0;
-};
-
-// counts[i] = set bits of row i inside all of the `mask_size` masked words.
+// counts[i] = set bits of row i in words [first_word, first_word + mask_words) that are also set in
+// `mask`.
 void CountMaskedBitsOfRows(const uint64_t* words, int64_t rows, int64_t row_words,
-                           const WordBits* mask, int64_t mask_size, int32_t* counts);
+                           const uint64_t* mask, int64_t first_word, int64_t mask_words,
+                           int32_t* counts);
 
 }  // namespace equitile

@@ -166,10 +166,10 @@ int64_t LargestPartBound(std::vector<int64_t> weights, int64_t parts, int64_t le
   return bound;
 }
 
-Bounds FindBounds(const Plan& plan, const BlockMask& mask, std::span<const int32_t> row_blocks,
-                  const Imbalance& imbalance, const CostModel& model,
-                  std::span<const double> speeds) {
-  Bounds bounds;
+LowerBounds FindBounds(const Plan& plan, const BlockMask& mask, std::span<const int32_t> row_blocks,
+                       const Imbalance& imbalance, const CostModel& model,
+                       std::span<const double> speeds) {
+  LowerBounds bounds;
   if (imbalance.total == 0) return bounds;
   const BoundFinder finder(plan, mask, row_blocks, model);
   const double total = static_cast<double>(imbalance.total);

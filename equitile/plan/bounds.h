@@ -17,7 +17,7 @@ namespace equitile {
 // to `least` with the lightest of all, bound it.
 int64_t LargestPartBound(std::vector<int64_t> weights, int64_t parts, int64_t least);
 
-struct Bounds {
+struct LowerBounds {
   double kind = 1;  // for plans that divide as this one does (whole rows; whole lanes over U; rows
                     // and columns over R)
   double any = 1;   // for any division into kept blocks
@@ -25,8 +25,8 @@ struct Bounds {
 
 // row_blocks: [lanes][q_blocks]. Never above the rho of `imbalance`, which must be the plan's own
 // for this mask.
-Bounds FindBounds(const Plan& plan, const BlockMask& mask, std::span<const int32_t> row_blocks,
-                  const Imbalance& imbalance, const CostModel& model,
-                  std::span<const double> speeds);
+LowerBounds FindBounds(const Plan& plan, const BlockMask& mask, std::span<const int32_t> row_blocks,
+                       const Imbalance& imbalance, const CostModel& model,
+                       std::span<const double> speeds);
 
 }  // namespace equitile

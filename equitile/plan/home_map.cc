@@ -12,6 +12,8 @@ HomeMap::HomeMap(const Problem& problem)
       tokens_{problem.grid.q_tokens, problem.grid.kv_tokens},
       item_tiles_{CeilDiv(problem.grid.q_tokens, kHomeTileTokens),
                   CeilDiv(problem.grid.kv_tokens, kHomeTileTokens)} {
+  FillTables(Side::kQuery);
+  FillTables(Side::kKey);
   if (problem.orders.empty()) return;
   std::map<std::pair<TokenOrder, int64_t>, int32_t> known;
   for (int64_t lane = 0; lane < lanes_.Count(); ++lane) {
@@ -32,27 +34,25 @@ Range HomeMap::RankTiles(Side side, int32_t rank) const {
   return EvenPart(LineTiles(side), rank, ranks_);
 }
 
-Range HomeMap::RankTokens(Side side, int32_t rank, int64_t batch_item) const {
-  const Range tiles = RankTiles(side, rank);
-  const int64_t first = batch_item * item_tiles_[Index(side)];
-  auto token = [&](int64_t tile) {
-    return std::min(
-        std::clamp<int64_t>(tile - first, 0, item_tiles_[Index(side)]) * kHomeTileTokens,
-        Tokens(side));
-  };
-  return {token(tiles.begin), token(tiles.end)};
-}
-
-int32_t HomeMap::RankOf(Side side, int64_t batch_item, int64_t token) const {
-  const int64_t tile = batch_item * item_tiles_[Index(side)] + token / kHomeTileTokens;
-  // The largest r with floor(rT/R) <= tile.
-  return static_cast<int32_t>(((tile + 1) * ranks_ - 1) / LineTiles(side));
-}
-
-Range HomeMap::TokensOf(Side side, Range blocks) const {
-  const int64_t tokens = Tokens(side);
-  return {std::min(blocks.begin * block_tokens_, tokens),
-          std::min(blocks.end * block_tokens_, tokens)};
+void HomeMap::FillTables(Side side) {
+  const int64_t item_tiles = item_tiles_[Index(side)];
+  auto& rank_of_tile = rank_of_tile_[Index(side)];
+  rank_of_tile.resize(static_cast<size_t>(LineTiles(side)));
+  for (int32_t rank = 0; rank < ranks_; ++rank) {
+    const Range tiles = RankTiles(side, rank);
+    std::fill(rank_of_tile.begin() + tiles.begin, rank_of_tile.begin() + tiles.end, rank);
+  }
+  for (int64_t item = 0; item < batch_; ++item) {
+    auto token = [&](int64_t tile) {
+      return std::min(
+          std::clamp<int64_t>(tile - item * item_tiles, 0, item_tiles) * kHomeTileTokens,
+          Tokens(side));
+    };
+    for (int32_t rank = 0; rank < ranks_; ++rank) {
+      const Range tiles = RankTiles(side, rank);
+      rank_tokens_[Index(side)].push_back({token(tiles.begin), token(tiles.end)});
+    }
+  }
 }
 
 int64_t HomeMap::LocalTokens(Side side, int64_t lane, Range blocks, int32_t rank) const {

@@ -27,9 +27,15 @@ class HomeMap {
   int32_t ranks() const { return ranks_; }
   int64_t Tokens(Side side) const { return tokens_[Index(side)]; }  // of one batch item
   int64_t LineTiles(Side side) const { return batch_ * item_tiles_[Index(side)]; }
-  Range RankTiles(Side side, int32_t rank) const;                       // on the line
-  Range RankTokens(Side side, int32_t rank, int64_t batch_item) const;  // natural token order
-  int32_t RankOf(Side side, int64_t batch_item, int64_t token) const;
+  Range RankTiles(Side side, int32_t rank) const;  // on the line
+  // Natural token order.
+  Range RankTokens(Side side, int32_t rank, int64_t batch_item) const {
+    return rank_tokens_[Index(side)][static_cast<size_t>(batch_item * ranks_ + rank)];
+  }
+  int32_t RankOf(Side side, int64_t batch_item, int64_t token) const {
+    return rank_of_tile_[Index(side)][static_cast<size_t>(batch_item * item_tiles_[Index(side)] +
+                                                          token / kHomeTileTokens)];
+  }
 
   // Visits (home rank, tokens > 0) for the parts of kv or q blocks [blocks) of a lane. In home
   // order each home once, ascending; in another order each home once per block.
@@ -47,12 +53,12 @@ class HomeMap {
       }
       return;
     }
-    for (int32_t rank = RankOf(side, item, tokens.begin);; ++rank) {
+    const int32_t last = RankOf(side, item, tokens.end - 1);
+    for (int32_t rank = RankOf(side, item, tokens.begin); rank <= last; ++rank) {
       const Range own = RankTokens(side, rank, item);
       const int64_t begin = own.begin < tokens.begin ? tokens.begin : own.begin;
       const int64_t end = own.end < tokens.end ? own.end : tokens.end;
       if (begin < end) visit(rank, end - begin);
-      if (end == tokens.end && begin < end) return;
     }
   }
 
@@ -72,7 +78,12 @@ class HomeMap {
   };
 
   static size_t Index(Side side) { return static_cast<size_t>(side); }
-  Range TokensOf(Side side, Range blocks) const;
+  Range TokensOf(Side side, Range blocks) const {
+    const int64_t tokens = Tokens(side), begin = blocks.begin * block_tokens_,
+                  end = blocks.end * block_tokens_;
+    return {begin < tokens ? begin : tokens, end < tokens ? end : tokens};
+  }
+  void FillTables(Side side);
   const Scattered* ScatteredOf(int64_t lane) const {
     const int32_t index = scattered_of_lane_[static_cast<size_t>(lane)];
     return index < 0 ? nullptr : &scattered_[static_cast<size_t>(index)];
@@ -83,6 +94,8 @@ class HomeMap {
   Lanes lanes_;
   int64_t batch_ = 1, block_tokens_ = 64;
   int64_t tokens_[2] = {0, 0}, item_tiles_[2] = {0, 0};
+  std::vector<Range> rank_tokens_[2];     // [batch][ranks]
+  std::vector<int32_t> rank_of_tile_[2];  // [batch][tiles]
   std::vector<int32_t>
       scattered_of_lane_;             // [lanes] index or -1 (home order); empty: all in home order
   std::vector<Scattered> scattered_;  // q and kv tokens are the same there

@@ -7,7 +7,6 @@
 #include <span>
 #include <vector>
 
-#include "equitile/base/bit_count.h"
 #include "equitile/base/range.h"
 #include "equitile/pattern/block_mask.h"
 #include "equitile/plan/plan.h"
@@ -52,7 +51,13 @@ struct Task {
   Span rows;  // Program::blocks
 };
 
-// A set of kv blocks as masked words of a mask row; word numbers ascend.
+// One masked word of a mask row.
+struct WordBits {
+  int64_t word = 0;
+  uint64_t bits = 0;
+};
+
+// A set of kv blocks; word numbers ascend.
 using KvSet = std::vector<WordBits>;
 
 struct Stage {

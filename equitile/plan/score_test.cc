@@ -57,7 +57,7 @@ TEST(Score, WorkAddsUpAndBoundsHold) {
     int64_t blocks = 0;
     for (const Work& work : score.work.work) blocks += work.blocks;
     RC_ASSERT(blocks == mask.Kept());
-    const Bounds bounds =
+    const LowerBounds bounds =
         FindBounds(plan, mask, row_blocks, score.imbalance, model, cluster.speeds);
     constexpr double kRounding = 1e-12;
     RC_ASSERT(1 <= bounds.any);

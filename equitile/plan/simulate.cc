@@ -32,6 +32,7 @@ class Simulator {
         block_seconds_(cluster.BlockSeconds(program.problem.grid)) {
     out_.timeline.resize(Size() * static_cast<size_t>(stages_));
     home_inputs_.resize(static_cast<size_t>(stages_));
+    part_bytes_.assign(Size(), 0);
     sent_by_.assign(Size(), 0);
     received_by_.assign(Size(), 0);
     returned_by_.assign(Size(), 0);
@@ -43,29 +44,25 @@ class Simulator {
   // Homes push the stages' inputs one after the other, all from the start.
   void HomeSends(int32_t stage) {
     HomeInputs& now = home_inputs_[Index(stage)];
-    std::vector<Load> out;
+    std::vector<Load> out(Size());
+    std::vector<RankPair> pairs;
     for (const Transfer& transfer : Inputs(stage)) {
       if (transfer.from != kHome) continue;
       if (now.in.empty()) {
         now.in.resize(Size());
         now.pushed.assign(Size(), 0);
-        out.resize(Size());
       }
-      ForEachForeignPart(transfer, transfer.to, [&](int32_t home, int64_t bytes) {
+      for (int32_t home : SumParts(transfer, transfer.to)) {
         const bool near = cluster_.SameNode(home, transfer.to);
-        now.in[Index(transfer.to)].Add(near, bytes);
-        out[Index(home)].Add(near, bytes);
-      });
+        now.in[Index(transfer.to)].Add(near, part_bytes_[Index(home)]);
+        out[Index(home)].Add(near, part_bytes_[Index(home)]);
+        pairs.push_back({home, transfer.to});
+      }
     }
-    for (size_t r = 0; r < out.size(); ++r) sent_by_[r] += Seconds(out[r]);
+    for (size_t r = 0; r < Size(); ++r) sent_by_[r] += Seconds(out[r]);
     now.sent_by = sent_by_;
-    for (const Transfer& transfer : Inputs(stage)) {
-      if (transfer.from != kHome) continue;
-      double& pushed = now.pushed[Index(transfer.to)];
-      ForEachForeignPart(transfer, transfer.to, [&](int32_t home, int64_t) {
-        pushed = std::max(pushed, sent_by_[Index(home)]);
-      });
-    }
+    for (const auto& [home, to] : pairs)
+      now.pushed[Index(to)] = std::max(now.pushed[Index(to)], sent_by_[Index(home)]);
   }
 
   void Receive(int32_t) {}  // begins when the stage before is computed; see Await
@@ -106,21 +103,21 @@ class Simulator {
       const size_t from = Index(transfer.from);
       const double computed = At(transfer.from, stage).end;
       Load out;
-      ForEachForeignPart(transfer, transfer.from, [&](int32_t home, int64_t bytes) {
+      const std::vector<int32_t>& foreign = SumParts(transfer, transfer.from);
+      for (int32_t home : foreign) {
         const bool near = cluster_.SameNode(home, transfer.from);
-        out.Add(near, bytes);
+        out.Add(near, part_bytes_[Index(home)]);
         Back& back = back_[Index(home)];
-        back.load.Add(near, bytes);
+        back.load.Add(near, part_bytes_[Index(home)]);
         back.first = std::min(back.first, computed);
         back.last_computed = std::max(back.last_computed, computed);
-      });
+      }
       // Inputs of the next stage leave through the same port, before.
       const std::vector<double>& sent_by =
           home_inputs_[Index(std::min(stage + 1, stages_ - 1))].sent_by;
       returned_by_[from] = std::max({returned_by_[from], computed, sent_by[from]}) + Seconds(out);
-      ForEachForeignPart(transfer, transfer.from, [&](int32_t home, int64_t) {
+      for (int32_t home : foreign)
         back_[Index(home)].last = std::max(back_[Index(home)].last, returned_by_[from]);
-      });
     }
   }
 
@@ -151,6 +148,9 @@ class Simulator {
         pushed;  // [ranks] when the last of the rank's homes has pushed this stage's inputs
     std::vector<double> sent_by;  // [ranks] when a home has pushed everything up to this stage
   };
+  struct RankPair {
+    int32_t from, to;
+  };
   struct Back {
     Load load;
     double first =
@@ -180,10 +180,11 @@ class Simulator {
                     load.far > 0 ? cluster_.link.latency_seconds : 0);
   }
 
-  // (home, bytes) for the parts of a transfer between homes and `rank` that are not at home on
-  // `rank`.
-  template <typename Visit>
-  void ForEachForeignPart(const Transfer& transfer, int32_t rank, Visit&& visit) const {
+  // Homes other than `rank` that take part in a transfer between homes and `rank`; their bytes are
+  // in part_bytes_. Valid until the next call.
+  const std::vector<int32_t>& SumParts(const Transfer& transfer, int32_t rank) {
+    for (int32_t home : foreign_) part_bytes_[Index(home)] = 0;
+    foreign_.clear();
     const bool is_kv = transfer.cargo == Cargo::kKv;
     const WireFormat& wire = cluster_.wire;
     const int64_t token_bytes = is_kv                         ? wire.KvBytes()
@@ -192,9 +193,12 @@ class Simulator {
     for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks)) {
       homes_.ForEachPart(is_kv ? Side::kKey : Side::kQuery, item.lane, item.blocks(),
                          [&](int32_t home, int64_t tokens) {
-                           if (home != rank) visit(home, tokens * token_bytes);
+                           if (home == rank) return;
+                           if (part_bytes_[Index(home)] == 0) foreign_.push_back(home);
+                           part_bytes_[Index(home)] += tokens * token_bytes;
                          });
     }
+    return foreign_;
   }
 
   // A pass needs both ends in the stage before: one holds it then, the other has room.
@@ -225,8 +229,10 @@ class Simulator {
   double block_seconds_;
   std::vector<HomeInputs> home_inputs_;                      // [stages]
   std::vector<double> sent_by_, received_by_, returned_by_;  // [ranks] when the port is free again
-  std::vector<Back> back_;                                   // [ranks]
-  std::vector<double> idle_exchange_, compute_;              // [ranks] seconds
+  std::vector<int64_t> part_bytes_;                          // [ranks]; 0 but for foreign_
+  std::vector<int32_t> foreign_;
+  std::vector<Back> back_;                       // [ranks]
+  std::vector<double> idle_exchange_, compute_;  // [ranks] seconds
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include "equitile/plan/stage_work.h"
 
-#include <algorithm>
-#include <bit>
+#include <numeric>
 
+#include "equitile/base/bit_count.h"
 #include "equitile/plan/kv_need.h"
 #include "equitile/plan/program.h"
 
@@ -27,101 +27,108 @@ void AddWholeRows(const Plan& plan, std::span<const int32_t> row_blocks, StageWo
   }
 }
 
-// Counts one ring group's rows by chunk: [R] chunks of one run of rows at a time.
-class ChunkCounter {
+// Adds the rows of one ring group, lane by lane.
+class RingCounter {
  public:
-  ChunkCounter(const BlockMask& mask, const RingGroup& ring)
-      : mask_(mask),
+  RingCounter(const Plan& plan, const BlockMask& mask, const RingGroup& ring, StageWork& out)
+      : plan_(plan),
+        mask_(mask),
         ring_(ring),
-        sets_(RingKvSets(ring)),
-        chunk_(ring.ranks.size()),
-        seen_in_row_(ring.ranks.size(), -1) {
-    for (const KvSet& set : sets_) set_words_ += std::ssize(set);
+        out_(out),
+        ring_rank_(static_cast<size_t>(plan.ranks())),
+        last_row_(ring.ranks.size(), -1) {
+    for (const KvSet& set : RingKvSets(ring)) {
+      chunks_.push_back({});
+      if (set.empty()) continue;
+      chunks_.back().first_word = set.front().word;
+      chunks_.back().bits.resize(static_cast<size_t>(set.back().word - set.front().word + 1));
+      for (const WordBits& part : set)
+        chunks_.back().bits[static_cast<size_t>(part.word - set.front().word)] = part.bits;
+      chunk_words_ += std::ssize(chunks_.back().bits);
+    }
+    for (int32_t r = 0; r < Size(); ++r)
+      ring_rank_[static_cast<size_t>(ring.ranks[static_cast<size_t>(r)])] = r;
   }
 
-  // Adds rows [rows) of a lane to chunks(); row_blocks: [rows].
-  void Count(int64_t lane, Range rows, const int32_t* row_blocks) {
-    std::fill(chunk_.begin(), chunk_.end(), Work{});
-    int64_t kept = 0;
-    for (int64_t i = 0; i < rows.size(); ++i) kept += row_blocks[i];
-    if (kept == 0) return;
-    // Either every chunk is counted word by word, or every kept block is looked at: about two words
-    // are counted in the time of one block, and a call for a chunk takes about as long as four
-    // words (bench_plan, StageWork).
-    const int64_t chunks = std::ssize(sets_);
-    if (set_words_ * rows.size() + 4 * chunks > 2 * kept) {
-      CountBlocks(lane, rows);
+  // row_blocks: [q_blocks] of the lane.
+  void AddLane(int64_t lane, std::span<const int32_t> row_blocks) {
+    const int64_t kept = std::accumulate(row_blocks.begin(), row_blocks.end(), int64_t{0});
+    // Either every chunk is counted word by word, or every kept block is looked at, which takes
+    // about four times as long as a word does (bench_plan, StageWork).
+    if ((chunk_words_ + Size()) * std::ssize(row_blocks) < 4 * kept) {
+      AddByWords(lane, row_blocks);
     } else {
-      CountWords(lane, rows, row_blocks);
+      AddByBlocks(lane);
     }
   }
-
-  const std::vector<Work>& chunks() const { return chunk_; }
 
  private:
-  void CountBlocks(int64_t lane, Range rows) {
-    for (int64_t row = rows.begin; row < rows.end; ++row, ++rows_seen_) {
-      mask_.ForEachKept(lane, row, [&](int64_t block) {
-        const size_t chunk = static_cast<size_t>(ring_.kv_owner[static_cast<size_t>(block)]);
-        ++chunk_[chunk].blocks;
-        chunk_[chunk].rows += seen_in_row_[chunk] != rows_seen_;
-        seen_in_row_[chunk] = rows_seen_;
-      });
+  // The words of a mask row that the chunk has blocks in, all from the first to the last.
+  struct Chunk {
+    int64_t first_word = 0;
+    std::vector<uint64_t> bits;
+  };
+
+  int32_t Size() const { return static_cast<int32_t>(ring_.ranks.size()); }
+  int32_t StageOf(int32_t chunk, int32_t ring_rank) const {
+    return chunk >= ring_rank ? chunk - ring_rank : chunk - ring_rank + Size();
+  }
+
+  void AddByBlocks(int64_t lane) {
+    int64_t row = 0;
+    for (const RowRun& run : plan_.RunsOf(lane)) {
+      const int32_t r = ring_rank_[static_cast<size_t>(run.rank)];
+      Work* stages = &out_.At(run.rank, 0);
+      for (; row < run.end; ++row, ++rows_seen_) {
+        mask_.ForEachKept(lane, row, [&](int64_t block) {
+          const int32_t chunk = ring_.kv_owner[static_cast<size_t>(block)];
+          Work& work = stages[StageOf(chunk, r)];
+          ++work.blocks;
+          int64_t& last_row = last_row_[static_cast<size_t>(chunk)];
+          work.rows += last_row != rows_seen_;
+          last_row = rows_seen_;
+        });
+      }
     }
   }
 
-  // The last chunk is what the others leave of the row.
-  void CountWords(int64_t lane, Range rows, const int32_t* row_blocks) {
-    const size_t row_count = static_cast<size_t>(rows.size());
-    left_.assign(row_blocks, row_blocks + row_count);
-    count_.resize(row_count);
-    for (size_t c = 0; c + 1 < sets_.size(); ++c) {
-      CountMaskedBitsOfRows(mask_.Row(lane, rows.begin).data(), rows.size(), mask_.WordsPerRow(),
-                            sets_[c].data(), std::ssize(sets_[c]), count_.data());
-      for (size_t i = 0; i < row_count; ++i) left_[i] -= count_[i];
-      AddRows(count_, chunk_[c]);
+  // The last chunk is what the others leave of a row.
+  void AddByWords(int64_t lane, std::span<const int32_t> row_blocks) {
+    left_.assign(row_blocks.begin(), row_blocks.end());
+    count_.resize(row_blocks.size());
+    for (int32_t chunk = 0; chunk + 1 < Size(); ++chunk) {
+      const Chunk& masked = chunks_[static_cast<size_t>(chunk)];
+      CountMaskedBitsOfRows(mask_.Row(lane, 0).data(), mask_.QBlocks(), mask_.WordsPerRow(),
+                            masked.bits.data(), masked.first_word, std::ssize(masked.bits),
+                            count_.data());
+      for (size_t row = 0; row < left_.size(); ++row) left_[row] -= count_[row];
+      AddCounts(lane, chunk, count_);
     }
-    AddRows(left_, chunk_.back());
+    AddCounts(lane, Size() - 1, left_);
   }
 
-  static void AddRows(const std::vector<int32_t>& counts, Work& work) {
-    for (int32_t count : counts) {
-      work.blocks += count;
-      work.rows += count > 0;
+  void AddCounts(int64_t lane, int32_t chunk, const std::vector<int32_t>& counts) {
+    size_t row = 0;
+    for (const RowRun& run : plan_.RunsOf(lane)) {
+      Work& work = out_.At(run.rank, StageOf(chunk, ring_rank_[static_cast<size_t>(run.rank)]));
+      for (; row < static_cast<size_t>(run.end); ++row) {
+        work.blocks += counts[row];
+        work.rows += counts[row] > 0;
+      }
     }
   }
 
+  const Plan& plan_;
   const BlockMask& mask_;
   const RingGroup& ring_;
-  std::vector<KvSet> sets_;
-  int64_t set_words_ = 0;
-  std::vector<Work> chunk_;           // [R]
-  std::vector<int64_t> seen_in_row_;  // [R] number of the last row that had a block in the chunk
+  StageWork& out_;
+  std::vector<Chunk> chunks_;  // [R]
+  int64_t chunk_words_ = 0;
+  std::vector<int32_t> ring_rank_;  // [ranks]
+  std::vector<int64_t> last_row_;   // [R] number of the last row that had a block in the chunk
   int64_t rows_seen_ = 0;
-  std::vector<int32_t> left_, count_;  // [rows]
+  std::vector<int32_t> left_, count_;  // [q_blocks]
 };
-
-void AddRing(const Plan& plan, const BlockMask& mask, const RingGroup& ring,
-             std::span<const int32_t> row_blocks, StageWork& out) {
-  const int32_t ring_size = static_cast<int32_t>(ring.ranks.size());
-  std::vector<int32_t> ring_rank(static_cast<size_t>(plan.ranks()));
-  for (int32_t r = 0; r < ring_size; ++r)
-    ring_rank[static_cast<size_t>(ring.ranks[static_cast<size_t>(r)])] = r;
-  ChunkCounter counter(mask, ring);
-  for (int32_t lane : ring.lanes) {
-    int64_t begin = 0;
-    for (const RowRun& run : plan.RunsOf(lane)) {
-      counter.Count(lane, {begin, run.end}, row_blocks.data() + lane * mask.QBlocks() + begin);
-      const int32_t r = ring_rank[static_cast<size_t>(run.rank)];
-      for (int32_t chunk = 0; chunk < ring_size; ++chunk) {
-        Work& sum = out.At(run.rank, (chunk - r + ring_size) % ring_size);
-        sum.blocks += counter.chunks()[static_cast<size_t>(chunk)].blocks;
-        sum.rows += counter.chunks()[static_cast<size_t>(chunk)].rows;
-      }
-      begin = run.end;
-    }
-  }
-}
 
 }  // namespace
 
@@ -142,7 +149,12 @@ StageWork CountStageWork(const Plan& plan, const BlockMask& mask,
   if (plan.movement() == Movement::kExchange || out.stages == 1) {
     AddWholeRows(plan, row_blocks, out);
   } else {
-    for (const RingGroup& ring : plan.rings()) AddRing(plan, mask, ring, row_blocks, out);
+    const size_t q_blocks = static_cast<size_t>(mask.QBlocks());
+    for (const RingGroup& ring : plan.rings()) {
+      RingCounter counter(plan, mask, ring, out);
+      for (int32_t lane : ring.lanes)
+        counter.AddLane(lane, row_blocks.subspan(static_cast<size_t>(lane) * q_blocks, q_blocks));
+    }
   }
   return out;
 }

@@ -1,6 +1,9 @@
 #include "equitile/plan/traffic.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
 
 #include "equitile/plan/kv_need.h"
 
@@ -20,23 +23,24 @@ class Demand {
         to_rank_(static_cast<size_t>(problem.ranks), 0),
         from_home_(static_cast<size_t>(problem.ranks), 0) {}
 
-  // `rank` needs blocks [blocks) of the lane.
-  void Add(int64_t lane, Range blocks, int32_t rank) {
+  // `rank` needs blocks [blocks) of the lane, and of `lanes` - 1 more of the same batch item and
+  // order.
+  void Add(int64_t lane, Range blocks, int32_t rank, int64_t lanes = 1) {
     const size_t r = static_cast<size_t>(rank);
     if (problem_.OrderOf(lane) != TokenOrder::kFHW) {
       homes_.ForEachPart(side_, lane, blocks, [&](int32_t home, int64_t tokens) {
         if (home == rank) return;
-        to_rank_[r] += tokens;
-        from_home_[static_cast<size_t>(home)] += tokens;
+        to_rank_[r] += tokens * lanes;
+        from_home_[static_cast<size_t>(home)] += tokens * lanes;
       });
       return;
     }
     const int64_t local = homes_.LocalTokens(side_, lane, blocks, rank);
-    to_rank_[r] += homes_.BlockTokens(side_, blocks) - local;
-    from_home_[r] -= local;
+    to_rank_[r] += (homes_.BlockTokens(side_, blocks) - local) * lanes;
+    from_home_[r] -= local * lanes;
     int64_t* change = &change_[static_cast<size_t>(problem_.lanes.BatchOf(lane) * (blocks_ + 1))];
-    ++change[blocks.begin];
-    --change[blocks.end];
+    change[blocks.begin] += lanes;
+    change[blocks.end] -= lanes;
   }
 
   // Call once, after all Add.
@@ -82,6 +86,42 @@ class Demand {
   std::vector<int64_t> to_rank_, from_home_;
 };
 
+// Lanes for which the same blocks move: one stands for all.
+struct AlikeLanes {
+  int32_t lane = 0;
+  int64_t count = 0;
+};
+
+// Those of `lanes` with one row map (where `by_rows`), batch item and order, in the order in which
+// they first come.
+std::vector<AlikeLanes> Alike(const Plan& plan, const std::vector<int32_t>& lanes, bool by_rows) {
+  std::map<std::tuple<int32_t, int64_t, TokenOrder>, size_t> known;
+  std::vector<AlikeLanes> alike;
+  for (int32_t lane : lanes) {
+    const int32_t map = by_rows ? plan.parts().map_of_lane[static_cast<size_t>(lane)] : 0;
+    const auto [entry, is_new] = known.try_emplace(
+        {map, plan.problem().lanes.BatchOf(lane), plan.problem().OrderOf(lane)}, alike.size());
+    if (is_new) alike.push_back({lane, 0});
+    ++alike[entry->second].count;
+  }
+  return alike;
+}
+
+// Where the mask decides which K/V move, every lane stands for itself.
+std::vector<AlikeLanes> AlikeInKv(const Plan& plan, const std::vector<int32_t>& lanes,
+                                  bool by_rows) {
+  if (!plan.needed_kv_only()) return Alike(plan, lanes, by_rows);
+  std::vector<AlikeLanes> alike;
+  for (int32_t lane : lanes) alike.push_back({lane, 1});
+  return alike;
+}
+
+std::vector<int32_t> AllLanes(const Plan& plan) {
+  std::vector<int32_t> lanes(static_cast<size_t>(plan.problem().lanes.Count()));
+  std::iota(lanes.begin(), lanes.end(), 0);
+  return lanes;
+}
+
 void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
   std::vector<uint64_t> need(static_cast<size_t>(mask.WordsPerRow()));
   struct Rows {
@@ -89,7 +129,7 @@ void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
     Range rows;
   };
   std::vector<Rows> held;
-  for (int64_t lane = 0; lane < mask.LaneCount(); ++lane) {
+  for (const auto& [lane, count] : AlikeInKv(plan, AllLanes(plan), /*by_rows=*/true)) {
     held.clear();
     int64_t begin = 0;
     for (const RowRun& run : plan.RunsOf(lane)) {
@@ -107,7 +147,7 @@ void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
       if (plan.needed_kv_only()) {
         ForEachBitRange(need, [&](Range blocks) { demand.Add(lane, blocks, rank); });
       } else {
-        demand.Add(lane, {0, mask.KvBlocks()}, rank);
+        demand.Add(lane, {0, mask.KvBlocks()}, rank, count);
       }
     }
   }
@@ -136,7 +176,7 @@ void AddRingKv(const Plan& plan, const BlockMask& mask, const RingGroup& ring, D
   RingNeed need(plan, mask, ring);
   std::vector<int64_t> sent_change(ring.ranks.size() + 1, 0),
       received_change(ring.ranks.size() + 1, 0);
-  for (int32_t lane : ring.lanes) {
+  for (const auto& [lane, count] : AlikeInKv(plan, ring.lanes, /*by_rows=*/false)) {
     const std::vector<int32_t>& last_stages = need.LastStages(lane);
     for (int64_t begin = 0; begin < mask.KvBlocks();) {
       const int32_t owner = ring.kv_owner[static_cast<size_t>(begin)],
@@ -147,10 +187,11 @@ void AddRingKv(const Plan& plan, const BlockMask& mask, const RingGroup& ring, D
         ++end;
       }
       if (last != kNeverNeeded) {
-        demand.Add(lane, {begin, end}, ring.ranks[static_cast<size_t>(owner)]);
+        demand.Add(lane, {begin, end}, ring.ranks[static_cast<size_t>(owner)], count);
         // Handed on by ring ranks owner, owner - 1, ..., `last` of them, each to the one below.
         const int64_t tokens =
-            mask.grid().KvBlockTokens(end - 1).end - mask.grid().KvBlockTokens(begin).begin;
+            (mask.grid().KvBlockTokens(end - 1).end - mask.grid().KvBlockTokens(begin).begin) *
+            count;
         if (last > 0) {
           AddAround(sent_change, (owner - last + 1 + ring_size) % ring_size, last, tokens);
           AddAround(received_change, (owner - last + ring_size) % ring_size, last, tokens);
@@ -184,10 +225,10 @@ Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& ma
                      const WireFormat& wire) {
   const size_t ranks = static_cast<size_t>(plan.ranks());
   Demand q(plan.problem(), homes, Side::kQuery), kv(plan.problem(), homes, Side::kKey);
-  for (int64_t lane = 0; lane < plan.problem().lanes.Count(); ++lane) {
+  for (const auto& [lane, count] : Alike(plan, AllLanes(plan), /*by_rows=*/true)) {
     int64_t begin = 0;
     for (const RowRun& run : plan.RunsOf(lane)) {
-      q.Add(lane, {begin, run.end}, run.rank);
+      q.Add(lane, {begin, run.end}, run.rank, count);
       begin = run.end;
     }
   }
