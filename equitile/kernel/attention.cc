@@ -157,7 +157,8 @@ class Call {
         packs_(!args.k.IsStrips() || !args.v.IsStrips()),
         states_(packs_ ? static_cast<size_t>(schedule_.Buffers() * kv_blocks_) : 0),
         rows_left_(schedule_.RowsInSlot().size()),
-        next_task_(pool.Threads()) {
+        next_task_(pool.Threads()),
+        working_(pool.Threads()) {
     for (size_t slot = 0; slot < rows_left_.size(); ++slot)
       rows_left_[slot] = schedule_.RowsInSlot()[slot];
     const int64_t shared_strips = packs_ ? schedule_.Buffers() * kv_blocks_ * per_block_ : 0;
@@ -179,13 +180,25 @@ class Call {
   void Run(int thread) {
     try {
       Work(thread);
+    } catch (const Abandoned&) {
     } catch (...) {
       failed_ = true;
+      --working_;
       throw;
+    }
+    --working_;
+    // While others still compute, the calling thread has nothing to do but to poll.
+    while (thread == 0 && args_.poll && working_ > 0) {
+      Tick(thread);
+      std::this_thread::yield();
     }
   }
 
  private:
+  // Ends the work of a thread that waits for one that failed. It ends here, so that the caller gets
+  // the exception of the one that failed, whichever is thrown first.
+  struct Abandoned {};
+
   // What belongs to one thread.
   struct Own {
     float* scratch = nullptr;
@@ -362,7 +375,7 @@ class Call {
   template <class Condition>
   void WaitUntil(const Condition& condition, int thread) {
     while (!condition()) {
-      if (failed_) throw Error("[attention] another thread failed");
+      if (failed_) throw Abandoned();
       Tick(thread);
       std::this_thread::yield();
     }
@@ -388,6 +401,7 @@ class Call {
   std::vector<std::atomic<int64_t>> states_;       // [buffers][kv_blocks]
   std::vector<std::atomic<int64_t>> rows_left_;    // by slot
   std::atomic<int64_t> next_task_;
+  std::atomic<int> working_;  // threads that are not done
   std::atomic<bool> failed_{false};
   double last_poll_ = 0.0;
 };
