@@ -249,6 +249,32 @@ void AddBias(const RowTask& task, const Chunk& chunk, int64_t first_q, float sco
   }
 }
 
+// Beyond this the largest score of a chunk, less its own rounded self, need not be near 0 any more
+// (Exponentials multiplies and subtracts in one rounding), and 2^x of it is garbage. Half a unit is
+// what the rounding of 2^24 leaves.
+inline constexpr float kHugeScore = 0x1p24f;
+
+// Whether any of the maxima, in units of log2, is huge.
+template <size_t kStrips>
+HWY_INLINE bool AnyHuge(const VF* maximum, VF c) {
+  const VF limit = hn::Set(DF(), kHugeScore);
+  auto huge = hn::Gt(hn::Abs(hn::Mul(maximum[0], c)), limit);
+  for (size_t v = 1; v < kStrips * kStripVecs; ++v)
+    huge = hn::Or(huge, hn::Gt(hn::Abs(hn::Mul(maximum[v], c)), limit));
+  return !hn::AllFalse(DF(), huge);
+}
+
+// Scores and maxima times c, rounded alike.
+template <size_t kStrips>
+HWY_NOINLINE void ScaleScores(size_t tokens, VF c, float* scores, VF* maximum) {
+  for (size_t s = 0; s < kStrips; ++s) {
+    float* const at = scores + s * kChunkFloats;
+    for (size_t i = 0; i < tokens * 16; i += kVecFloats)
+      hn::Store(hn::Mul(hn::Load(DF(), at + i), c), DF(), at + i);
+  }
+  for (size_t v = 0; v < kStrips * kStripVecs; ++v) maximum[v] = hn::Mul(maximum[v], c);
+}
+
 // Scores become 2^(c * score - maximum); returns their sum per query in sum[kStripVecs].
 HWY_NOINLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, const VF* maximum,
                                VF* sum) {
@@ -285,6 +311,9 @@ void AddChunk(const RowTask& task, const Chunk& chunk, bool first_chunk, const f
   VF c = hn::Set(DF(), score_scale);
   if (task.args->bias.data != nullptr) {
     AddBias<kStrips>(task, chunk, first_q, score_scale, scratch.scores, maximum);
+    c = hn::Set(DF(), 1.0f);
+  } else if (HWY_UNLIKELY(AnyHuge<kStrips>(maximum, c))) {
+    ScaleScores<kStrips>(chunk.tokens, c, scratch.scores, maximum);
     c = hn::Set(DF(), 1.0f);
   }
 
@@ -439,10 +468,12 @@ void ComputeRowT(const RowTask& task, float* base) {
     Chunk chunk = reader.Next();
     while (chunk.size > 0) {
       const Chunk next = reader.Next();
-      // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row begins.
+      // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row
+      // begins.
       if (next.size == 0 && task.next != nullptr && group.end == strips.end) {
-        prefetch.Start(task.next->rows, task.next->row_bytes,
-                       passes * tiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
+        prefetch.Start(
+            task.next->rows, task.next->row_bytes,
+            passes * tiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
       }
       for (int64_t s = 0; s < group.size();) {
         const float* q = scratch.q + s * strip_floats;
