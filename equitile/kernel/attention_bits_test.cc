@@ -1,0 +1,272 @@
+// The result of a row depends on nothing but its inputs and the SIMD target: every other way to
+// compute it must give the same bits.
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "equitile/kernel/attention_testing.h"
+#include "equitile/kernel/target_testing.h"
+
+namespace equitile {
+namespace {
+
+using testing::LaidOut;
+using testing::Layout;
+using testing::Problem;
+using testing::ProblemOptions;
+using testing::ResultBits;
+
+// Sizes with ragged ends, one with more lanes than threads, one with rows longer than a chunk, one
+// whose blocks hold more queries than are computed together.
+const ProblemOptions kProblems[] = {
+    {.lanes = {2, 3},
+     .grid = {.q_tokens = 75, .kv_tokens = 101, .block_tokens = 16},
+     .head_dim = 24},
+    {.lanes = {1, 20}, .grid = {.q_tokens = 37, .kv_tokens = 37, .block_tokens = 32}},
+    {.lanes = {1, 2},
+     .grid = {.q_tokens = 130, .kv_tokens = 700, .block_tokens = 64},
+     .head_dim = 64,
+     .density = 0.7f},
+    {.lanes = {1, 2},
+     .grid = {.q_tokens = 300, .kv_tokens = 290, .block_tokens = 256},
+     .head_dim = 200,
+     .density = 1.0f},
+    {.lanes = {2, 2},
+     .grid = {.q_tokens = 61, .kv_tokens = 90, .block_tokens = 48},
+     .in = DType::kBF16,
+     .out = DType::kF16,
+     .in_layout = Layout::kHeadsTokens,
+     .out_layout = Layout::kPadded},
+};
+
+class AttentionBits : public testing::TargetTest {
+ protected:
+  static void ExpectSame(const ResultBits& got, const ResultBits& want, const std::string& what) {
+    EXPECT_TRUE(got.out == want.out) << what << ": output differs";
+    EXPECT_TRUE(got.lse == want.lse) << what << ": log-sum-exp differs";
+  }
+};
+
+// Packed strips of one of the three, as they would come from another rank.
+class PackedStrips {
+ public:
+  PackedStrips(const AttentionArgs& args, const TokenSource& source, StripLayout layout) {
+    const bool query = layout == StripLayout::kQuery;
+    const int64_t tokens = query ? args.grid.q_tokens : args.grid.kv_tokens;
+    const auto orders = query ? args.q_order : args.kv_order;
+    const int64_t per_lane = CeilDiv(tokens, kStripTokens), floats = StripFloats(args.head_dim);
+    // Every strip on its own: no two of them need to lie side by side.
+    for (int64_t lane = 0; lane < args.lanes.Count(); ++lane) {
+      for (int64_t strip = 0; strip < per_lane; ++strip) {
+        AlignedBuffer<float> buffer(floats);
+        PackStrips(
+            {.layout = layout,
+             .source = &source,
+             .lanes = args.lanes,
+             .lane = lane,
+             .tokens = tokens,
+             .head_dim = args.head_dim,
+             .token_at_position = orders.empty() ? nullptr : orders[static_cast<size_t>(lane)],
+             .strips = {strip, strip + 1}},
+            buffer.data());
+        pointers_.push_back(buffer.data());
+        buffers_.push_back(std::move(buffer));
+      }
+    }
+    table_ = {.strips = pointers_, .strips_per_lane = per_lane};
+  }
+  PackedStrips(const PackedStrips&) = delete;
+  PackedStrips& operator=(const PackedStrips&) = delete;
+
+  TokenSource Source() const { return table_; }
+  void Drop(int64_t strip) {
+    buffers_[static_cast<size_t>(strip)] = {};
+    pointers_[static_cast<size_t>(strip)] = nullptr;
+  }
+
+ private:
+  std::vector<AlignedBuffer<float>> buffers_;
+  std::vector<const float*> pointers_;
+  StripTable table_;
+};
+
+TEST_P(AttentionBits, AnyNumberOfThreads) {
+  for (const ProblemOptions& options : kProblems) {
+    const Problem problem(options);
+    const ResultBits one = problem.Bits(1);
+    for (int threads : {2, 3, 8})
+      ExpectSame(problem.Bits(threads), one, std::to_string(threads) + " threads");
+  }
+}
+
+TEST_P(AttentionBits, RowsOneByOne) {
+  for (const ProblemOptions& options : kProblems) {
+    Problem problem(options);
+    const ResultBits want = problem.Bits();
+    const AttentionRows all = problem.rows;
+    for (int64_t row = 0; row < all.Count(); ++row) {
+      const auto [lane, q_block] = all.rows[static_cast<size_t>(row)];
+      problem.rows = AttentionRows();
+      problem.rows.Add(lane, q_block, all.KvBlocks(row));
+      problem.Run(1);
+    }
+    EXPECT_TRUE(problem.out.Bytes() == want.out);
+    EXPECT_EQ(std::memcmp(problem.lse.data(), want.lse.data(), problem.lse.size() * 4), 0);
+  }
+}
+
+TEST_P(AttentionBits, RowsInAnyOrderAndGrouping) {
+  for (const ProblemOptions& options : kProblems) {
+    Problem problem(options);
+    const ResultBits want = problem.Bits();
+    const AttentionRows all = problem.rows;
+    std::vector<int64_t> order(static_cast<size_t>(all.Count()));
+    std::iota(order.begin(), order.end(), 0);
+    Rng rng(11);
+    for (size_t group : {2, 5, 1000}) {
+      for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.Below(i)]);
+      LaidOut out(options.out, options.out_layout, problem.out.view().shape());
+      std::vector<float> lse(problem.lse.size(), Problem::kUntouchedLse);
+      problem.args.out = out.view();
+      problem.args.lse = lse.data();
+      for (size_t begin = 0; begin < order.size(); begin += group) {
+        problem.rows = AttentionRows();
+        for (size_t i = begin; i < std::min(order.size(), begin + group); ++i) {
+          const auto [lane, q_block] = all.rows[static_cast<size_t>(order[i])];
+          problem.rows.Add(lane, q_block, all.KvBlocks(order[i]));
+        }
+        problem.Run(2);
+      }
+      EXPECT_TRUE(out.Bytes() == want.out) << "groups of " << group;
+      EXPECT_EQ(std::memcmp(lse.data(), want.lse.data(), lse.size() * 4), 0);
+    }
+  }
+}
+
+TEST_P(AttentionBits, ViewsStripsAndProducers) {
+  for (const ProblemOptions& options : kProblems) {
+    Problem problem(options);
+    std::vector<int32_t> q_map(static_cast<size_t>(options.grid.q_tokens)),
+        kv_map(static_cast<size_t>(options.grid.kv_tokens));
+    std::iota(q_map.begin(), q_map.end(), 0);
+    std::iota(kv_map.begin(), kv_map.end(), 0);
+    std::reverse(q_map.begin(), q_map.begin() + 20);
+    std::rotate(kv_map.begin(), kv_map.begin() + 7, kv_map.end());
+    std::vector<const int32_t*> q_orders(static_cast<size_t>(options.lanes.Count())),
+        kv_orders = q_orders;
+    q_orders.back() = q_map.data();
+    kv_orders.front() = kv_map.data();
+    problem.args.q_order = q_orders;
+    problem.args.kv_order = kv_orders;
+    const ResultBits want = problem.Bits();
+
+    const AttentionArgs& args = problem.args;
+    const PackedStrips q(args, args.q, StripLayout::kQuery),
+        k(args, args.k, StripLayout::kKeyValue), v(args, args.v, StripLayout::kKeyValue);
+    auto produce_from = [&](const LaidOut& x) {
+      return [&](int64_t lane, int64_t first, int64_t count, float* rows) {
+        for (int64_t t = first; t < first + count; ++t) {
+          for (int64_t d = 0; d < options.head_dim; ++d)
+            *rows++ = x.view().Load(options.lanes.BatchOf(lane), t, options.lanes.HeadOf(lane), d);
+        }
+      };
+    };
+    auto produce_q = produce_from(problem.q), produce_k = produce_from(problem.k),
+         produce_v = produce_from(problem.v);
+    const TokenSource qs[] = {args.q, q.Source(), RowProducer(produce_q)};
+    const TokenSource ks[] = {args.k, k.Source(), RowProducer(produce_k)};
+    const TokenSource vs[] = {args.v, v.Source(), RowProducer(produce_v)};
+    for (size_t from = 1; from < 27; ++from) {
+      AttentionArgs changed = args;
+      changed.q = qs[from % 3];
+      changed.k = ks[from / 3 % 3];
+      changed.v = vs[from / 9];
+      ExpectSame(problem.Bits(changed, 3), want,
+                 "sources " + std::to_string(from % 3) + std::to_string(from / 3 % 3) +
+                     std::to_string(from / 9));
+    }
+  }
+}
+
+// Only what is asked for must be there.
+TEST_P(AttentionBits, StripsThatNoRowAsksForMayBeMissing) {
+  Problem problem({.grid = {.q_tokens = 64, .kv_tokens = 64, .block_tokens = 32}});
+  problem.rows = AttentionRows();
+  problem.rows.Add(0, 1, std::vector<int32_t>{1});
+  const ResultBits want = problem.Bits();
+  const AttentionArgs& args = problem.args;
+  PackedStrips q(args, args.q, StripLayout::kQuery), k(args, args.k, StripLayout::kKeyValue),
+      v(args, args.v, StripLayout::kKeyValue);
+  for (PackedStrips* strips : {&q, &k, &v}) {
+    strips->Drop(0);
+    strips->Drop(1);
+  }
+  AttentionArgs changed = args;
+  changed.q = q.Source();
+  changed.k = k.Source();
+  changed.v = v.Source();
+  ExpectSame(problem.Bits(changed), want, "strips");
+}
+
+TEST_P(AttentionBits, AWorkspaceThatWasUsedForOtherCalls) {
+  AttentionWorkspace workspace;
+  ThreadPool three(3), one(1);
+  for (int round = 0; round < 2; ++round) {
+    for (const ProblemOptions& options : kProblems) {
+      Problem problem(options);
+      const ResultBits want = problem.Bits();
+      Attention(problem.args, round == 0 ? three : one, workspace);
+      EXPECT_TRUE(problem.out.Bytes() == want.out);
+      EXPECT_EQ(std::memcmp(problem.lse.data(), want.lse.data(), problem.lse.size() * 4), 0);
+      Attention(problem.args, three, workspace);
+      EXPECT_TRUE(problem.out.Bytes() == want.out) << "second time";
+    }
+  }
+  const int64_t bytes = workspace.Bytes();
+  Problem small(kProblems[1]);
+  Attention(small.args, three, workspace);
+  EXPECT_EQ(workspace.Bytes(), bytes) << "a smaller call made the workspace grow";
+}
+
+// A lane gives the same bits alone, at another place, and beside other lanes.
+TEST_P(AttentionBits, OtherLanesBesideIt) {
+  for (const ProblemOptions& options : kProblems) {
+    Problem problem(options);
+    problem.Run();
+    for (int64_t lane = 0; lane < options.lanes.Count(); lane += 3) {
+      ProblemOptions alone_options = options;
+      alone_options.lanes = {1, 2};
+      alone_options.out_layout = Layout::kTokensHeads;
+      Problem alone(alone_options);
+      const int64_t b = options.lanes.BatchOf(lane), h = options.lanes.HeadOf(lane);
+      auto copy = [&](const LaidOut& from, const LaidOut& to) {
+        for (int64_t t = 0; t < from.view().Extent(1); ++t) {
+          for (int64_t d = 0; d < options.head_dim; ++d)
+            to.view().Store(from.view().Load(b, t, h, d), 0, t, 1, d);
+        }
+      };
+      copy(problem.q, alone.q);
+      copy(problem.k, alone.k);
+      copy(problem.v, alone.v);
+      alone.rows = AttentionRows();
+      for (int64_t row = 0; row < problem.rows.Count(); ++row) {
+        const auto [its_lane, q_block] = problem.rows.rows[static_cast<size_t>(row)];
+        if (its_lane == lane) alone.rows.Add(1, q_block, problem.rows.KvBlocks(row));
+      }
+      alone.Run(2);
+      for (int64_t t = 0; t < options.grid.q_tokens; ++t) {
+        for (int64_t d = 0; d < options.head_dim; ++d) {
+          ASSERT_EQ(alone.out.view().Load(0, t, 1, d), problem.out.view().Load(b, t, h, d))
+              << "lane " << lane << ", token " << t << ", dim " << d;
+        }
+      }
+    }
+  }
+}
+
+EQUITILE_TEST_ON_ALL_TARGETS(AttentionBits);
+
+}  // namespace
+}  // namespace equitile
