@@ -144,8 +144,8 @@ class Schedule {
 
 // One call at work. A kv block of a lane is packed by the first row that comes to it, and shared by
 // the others; so packing is spread over the threads, only what is needed is packed, and it is in
-// the cache of the one that uses it first. A block that only one row asks for is packed into a few
-// kilobytes of the thread that stay in its cache, and not into memory shared with nobody.
+// the cache of the one that uses it first. A block that few rows ask for is packed by each of them
+// into a few kilobytes of its thread, which stay in cache, and not into memory that others share.
 class Call {
  public:
   Call(const AttentionArgs& args, ThreadPool& pool, AttentionWorkspace& workspace)
@@ -199,6 +199,10 @@ class Call {
   // the exception of the one that failed, whichever is thrown first.
   struct Abandoned {};
 
+  // Rows that make it worth to pack a block into shared memory: with fewer, each packs it for
+  // itself, where it is in cache.
+  static constexpr uint8_t kShareFrom = 4;
+
   // What belongs to one thread.
   struct Own {
     float* scratch = nullptr;
@@ -215,22 +219,21 @@ class Call {
     for (int64_t strip = 0; strip < strips; ++strip) table.push_back(base + strip * pitch_);
   }
 
-  // Which blocks of which lanes more than one row asks for.
+  // Which blocks of which lanes several rows ask for.
   void CountUses() {
     const bool walks_once = per_block_ <= GroupStrips(args_.head_dim);
-    used_.assign(static_cast<size_t>(args_.lanes.Count() * kv_blocks_), walks_once ? 0 : 1);
-    shared_use_.assign(used_.size(), 0);
+    uses_.assign(static_cast<size_t>(args_.lanes.Count() * kv_blocks_),
+                 walks_once ? 0 : kShareFrom);
     for (int64_t i = 0; i < args_.rows->Count(); ++i) {
       const int64_t lane = args_.rows->rows[static_cast<size_t>(i)].lane;
       for (int32_t block : args_.rows->KvBlocks(i)) {
-        const auto at = static_cast<size_t>(lane * kv_blocks_ + block);
-        shared_use_[at] |= used_[at];
-        used_[at] = 1;
+        uint8_t& uses = uses_[static_cast<size_t>(lane * kv_blocks_ + block)];
+        uses = std::min<uint8_t>(uses + 1, kShareFrom);
       }
     }
   }
   bool Shared(int64_t lane, int64_t kv_block) const {
-    return shared_use_[static_cast<size_t>(lane * kv_blocks_ + kv_block)] != 0;
+    return uses_[static_cast<size_t>(lane * kv_blocks_ + kv_block)] >= kShareFrom;
   }
 
   // Thread t begins with row t, so that as many threads compute as were asked for, however late
@@ -396,7 +399,7 @@ class Call {
   const int64_t kv_blocks_, per_block_, pitch_;
   const bool packs_;
   std::vector<const float*> shared_k_, shared_v_;  // [buffers][kv_blocks][strips of a block]
-  std::vector<uint8_t> used_, shared_use_;         // [lanes][kv_blocks]
+  std::vector<uint8_t> uses_;                      // [lanes][kv_blocks], up to kShareFrom
   std::vector<Own> own_;                           // by thread
   std::vector<std::atomic<int64_t>> states_;       // [buffers][kv_blocks]
   std::vector<std::atomic<int64_t>> rows_left_;    // by slot

@@ -23,6 +23,11 @@ namespace equitile {
 // on nothing else. docs/design/0003-attention.md has what was tried.
 inline constexpr size_t kChunkFloats = kChunkStrips * 16 * 16;  // scores of one query strip
 
+// An output from this size on is not in cache when somebody reads it, so it is written past the
+// cache: reading its lines first, as plain stores do, would take memory bandwidth that short rows
+// need.
+inline constexpr int64_t kStreamFloats = int64_t{16} << 20;
+
 // Below every finite score in units of log2, yet finite: the difference of two running maxima is
 // never inf - inf.
 inline constexpr float kLowestScore = -1e38f;
@@ -339,6 +344,15 @@ void AddChunk(const RowTask& task, const Chunk& chunk, bool first_chunk, const f
                    scratch.o + strip * strip_floats, prefetch);
 }
 
+// Whether all rows start where a vector may be streamed to.
+bool Aligned(const View& out) {
+  constexpr int64_t kFloats = static_cast<int64_t>(kTransposeFloats);
+  const bool strides =
+      out.Stride(0) % kFloats == 0 && out.Stride(1) % kFloats == 0 && out.Stride(2) % kFloats == 0;
+  return strides &&
+         reinterpret_cast<uintptr_t>(out.Data()) % (kTransposeFloats * sizeof(float)) == 0;
+}
+
 // Divides by the sum and writes 16 queries, or fewer at the end, to their tokens.
 template <class T>
 void WriteStrip(const RowTask& task, const float* o, const float* factor, int64_t first_q,
@@ -350,7 +364,9 @@ void WriteStrip(const RowTask& task, const float* o, const float* factor, int64_
   T* base = static_cast<T*>(out.Data()) + args.lanes.BatchOf(task.lane) * out.Stride(0) +
             args.lanes.HeadOf(task.lane) * out.Stride(2);
   const int64_t dim_stride = out.Stride(3);
-  const bool in_place = std::is_same_v<T, float> && dim_stride == 1;
+  const bool plain = std::is_same_v<T, float> && dim_stride == 1;
+  const bool stream = plain && args.out.Elements() >= kStreamFloats && Aligned(out);
+  const bool in_place = plain && !stream;
   T* to[kStripTokens];
   float* row[kStripTokens];
   for (int64_t t = 0; t < kStripTokens; ++t) {
@@ -360,6 +376,15 @@ void WriteStrip(const RowTask& task, const float* o, const float* factor, int64_
   }
   ColumnsToRows(o, factor, static_cast<size_t>(args.head_dim), row);
   if (in_place) return;
+  if (stream) {
+    const DT d;
+    for (int64_t t = 0; t < count; ++t) {
+      auto* line = reinterpret_cast<float*>(to[t]);
+      for (int64_t i = 0; i < args.head_dim; i += kTransposeFloats)
+        hn::Stream(hn::Load(d, row[t] + i), d, line + i);
+    }
+    return;
+  }
   for (int64_t t = 0; t < count; ++t) {
     if (dim_stride == 1) {
       FromFloats(row[t], static_cast<size_t>(args.head_dim), to[t]);
