@@ -1,4 +1,5 @@
-// Moving rows of tokens in and out of the layouts of the kernels: conversion to f32, and transposes.
+// Moving rows of tokens in and out of the layouts of the kernels: conversion to f32, and
+// transposes.
 #if defined(EQUITILE_KERNEL_PACK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EQUITILE_KERNEL_PACK_INL_H_
 #undef EQUITILE_KERNEL_PACK_INL_H_
@@ -44,6 +45,20 @@ template <class T>
 HWY_INLINE void FromFloats(const float* HWY_RESTRICT from, size_t n, T* HWY_RESTRICT to) {
   for (size_t i = 0; i < n; ++i) to[i] = FromFloat<T>(from[i]);
 }
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+HWY_INLINE void FromFloats(const float* HWY_RESTRICT from, size_t n, F16* HWY_RESTRICT to) {
+  const hn::CappedTag<float, 8> d;
+  const hn::Rebind<hwy::float16_t, decltype(d)> dh;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::DemoteTo(dh, hn::LoadU(d, from + i)), dh,
+               reinterpret_cast<hwy::float16_t*>(to + i));
+  }
+  for (; i < n; ++i) to[i] = FromFloat<F16>(from[i]);
+}
+#endif
 
 // The vectors of transposes: 8 x 8 where vectors hold 8 floats, else 4 x 4; 16 would not fit a
 // head_dim that is a multiple of 8.

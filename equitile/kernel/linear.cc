@@ -1,0 +1,163 @@
+#include "equitile/kernel/linear.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "equitile/base/error.h"
+#include "equitile/kernel/linear_tile.h"
+
+namespace equitile {
+namespace {
+
+// Tokens whose produced rows wait together for their tiles. Weights that do not fit in the last
+// level cache are read from memory once per chunk, so it should be long; 32 MiB of rows are a
+// thousand tokens even at the widest layer.
+constexpr int64_t kChunkBytes = int64_t{32} << 20;
+
+// Tokens that one call of a producer makes.
+constexpr int64_t kProducedTokens = 32;
+
+// Tiles per thread at least, so that the last ones end at about the same time; below kFewPanels a
+// tile would spend too much of its time on reading its rows.
+constexpr int64_t kTilesPerThread = 16;
+constexpr int64_t kFewPanels = 8;
+
+void CheckShape(const ConstView& view, const char* name, const Shape& wanted) {
+  if (view.shape() == wanted) return;
+  throw InputError("[kernel] linear {} {}: must be {}", name, view.shape().ToString(),
+                   wanted.ToString());
+}
+
+void CheckArgs(const LinearArgs& args) {
+  const int64_t in = args.weights.In(), out = args.weights.Out();
+  if (in < 1) throw InputError("[kernel] linear layer without weights");
+  if (args.y.Rank() != 2) {
+    throw InputError("[kernel] linear y {}: must be [tokens, out]", args.y.shape().ToString());
+  }
+  const int64_t tokens = args.y.Extent(0);
+  CheckShape(args.y, "y", {tokens, out});
+  if (static_cast<bool>(args.x.producer) == (args.x.view.Rank() != 0)) {
+    throw InputError("[kernel] linear x: must be either a view or a producer");
+  }
+  if (!args.x.producer) CheckShape(args.x.view, "x", {tokens, in});
+  const LinearEpilogue& epilogue = args.epilogue;
+  if (!epilogue.bias.empty() && static_cast<int64_t>(epilogue.bias.size()) != out) {
+    throw InputError("[kernel] linear bias of {}: must have {} elements", epilogue.bias.size(),
+                     out);
+  }
+  if (epilogue.gate.Data() != nullptr) {
+    const Shape per_column = {out}, per_token = {tokens, out};
+    CheckShape(epilogue.gate, "gate", epilogue.gate.Rank() == 1 ? per_column : per_token);
+  }
+  if (epilogue.residual.Data() != nullptr) {
+    CheckShape(epilogue.residual, "residual", {tokens, out});
+  }
+  int64_t last = 0;
+  for (const Range& range : args.columns) {
+    if (range.begin < last || range.empty() || range.end > out) {
+      throw InputError("[kernel] linear columns {}..{}: must ascend within {} columns", range.begin,
+                       range.end, out);
+    }
+    last = range.end;
+  }
+}
+
+// The panels that hold wanted columns. A panel comes twice only where the columns in it have a gap.
+std::vector<PanelColumns> WantedPanels(const LinearArgs& args) {
+  const Range all[] = {{0, args.weights.Out()}};
+  std::vector<PanelColumns> panels;
+  for (const Range& range : args.columns.empty() ? std::span<const Range>(all) : args.columns) {
+    for (int64_t begin = range.begin; begin < range.end;) {
+      const int64_t panel = begin / kPanelColumns;
+      const int64_t end = std::min(range.end, (panel + 1) * kPanelColumns);
+      if (!panels.empty() && panels.back().columns.end == begin && panels.back().panel == panel) {
+        panels.back().columns.end = end;
+      } else {
+        panels.push_back({panel, {begin, end}});
+      }
+      begin = end;
+    }
+  }
+  return panels;
+}
+
+// Rows of x that the kernel can read where they lie.
+bool ReadInPlace(const ConstView& x) {
+  return x.dtype() == DType::kF32 && (x.Stride(1) == 1 || x.Extent(1) == 1) && x.Stride(0) >= 0;
+}
+
+class Call {
+ public:
+  Call(const LinearArgs& args, ThreadPool& pool, Workspace& workspace)
+      : args_(args), pool_(pool), workspace_(workspace), panels_(WantedPanels(args)) {
+    workspace.ReservePerThread(pool.Threads(), LinearTileScratchFloats());
+  }
+
+  void Run() {
+    const Range tokens = {0, args_.y.Extent(0)};
+    if (!args_.x.producer) {
+      const ConstView& x = args_.x.view;
+      const bool in_place = ReadInPlace(x);
+      ComputeTiles(tokens, in_place ? static_cast<const float*>(x.Data()) : nullptr, x.Stride(0));
+      return;
+    }
+    const int64_t in = args_.weights.In();
+    const int64_t row_bytes = in * static_cast<int64_t>(sizeof(float));
+    const int64_t chunk = std::min(
+        tokens.end, std::max<int64_t>(1, kChunkBytes / row_bytes / kTileTokens) * kTileTokens);
+    float* rows = workspace_.Shared(chunk * in);
+    for (int64_t begin = 0; begin < tokens.end; begin += chunk) {
+      const Range part = {begin, std::min(tokens.end, begin + chunk)};
+      Produce(part, rows);
+      ComputeTiles(part, rows, in);
+    }
+  }
+
+ private:
+  void Produce(Range tokens, float* rows) {
+    pool_.ParallelFor(CeilDiv(tokens.size(), kProducedTokens), [&](int64_t task, int) {
+      const int64_t first = task * kProducedTokens;
+      const int64_t count = std::min(kProducedTokens, tokens.size() - first);
+      args_.x.producer(tokens.begin + first, count, rows + first * args_.weights.In());
+    });
+  }
+
+  // rows: those of `tokens`, or null.
+  void ComputeTiles(Range tokens, const float* rows, int64_t row_stride) {
+    const auto panels = static_cast<int64_t>(panels_.size());
+    const int64_t token_tiles = CeilDiv(tokens.size(), kTileTokens);
+    const int64_t wanted_tiles = kTilesPerThread * pool_.Threads();
+    const int64_t group = std::clamp(panels * token_tiles / wanted_tiles, kFewPanels, kTilePanels);
+    const int64_t groups = CeilDiv(panels, group);
+    // Tokens inside panels: the weights of a group are read from memory once and then stay in the
+    // last level cache for all tokens.
+    pool_.ParallelFor(groups * token_tiles, [&](int64_t task, int thread) {
+      const Range part = EvenPart(panels, task / token_tiles, groups);
+      const int64_t first = task % token_tiles * kTileTokens;
+      LinearTile tile;
+      tile.args = &args_;
+      tile.tokens = {tokens.begin + first,
+                     std::min(tokens.begin + first + kTileTokens, tokens.end)};
+      tile.panels = std::span(panels_).subspan(static_cast<size_t>(part.begin),
+                                               static_cast<size_t>(part.size()));
+      tile.rows = rows == nullptr ? nullptr : rows + first * row_stride;
+      tile.row_stride = row_stride;
+      ComputeLinearTile(tile, workspace_.ForThread(thread));
+    });
+  }
+
+  const LinearArgs& args_;
+  ThreadPool& pool_;
+  Workspace& workspace_;
+  const std::vector<PanelColumns> panels_;
+};
+
+}  // namespace
+
+void Linear(const LinearArgs& args, ThreadPool& pool, Workspace& workspace) {
+  CheckArgs(args);
+  if (args.y.Extent(0) == 0) return;
+  Call(args, pool, workspace).Run();
+}
+
+}  // namespace equitile

@@ -1,0 +1,56 @@
+// Linear layers: y = residual + gate * activation(x W^T + bias), each part of it optional, over
+// weights that were packed once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "equitile/base/function_ref.h"
+#include "equitile/base/range.h"
+#include "equitile/base/thread_pool.h"
+#include "equitile/kernel/packed_linear.h"
+#include "equitile/kernel/workspace.h"
+#include "equitile/tensor/view.h"
+
+namespace equitile {
+
+enum class Activation : uint8_t { kNone, kGeluTanh, kSilu };
+
+// Writes rows [count][in] of tokens first_token, first_token + 1, ...: the place where a modulated
+// norm is fused with the layer. Called from several threads at once, once for each token.
+using LinearRowProducer = FunctionRef<void(int64_t first_token, int64_t count, float* rows)>;
+
+// Where the rows of x come from: one of the two.
+struct LinearInput {
+  LinearInput() = default;
+  LinearInput(const ConstView& v) : view(v) {}
+  LinearInput(LinearRowProducer p) : producer(p) {}
+
+  ConstView view;  // [tokens, in], f32, bf16 or f16, any strides
+  LinearRowProducer producer;
+};
+
+// What happens to x W^T before it is stored, in this order. Absent parts are left out.
+struct LinearEpilogue {
+  std::span<const float> bias;  // [out]
+  Activation activation = Activation::kNone;
+  ConstView gate;      // [out] or [tokens, out]
+  ConstView residual;  // [tokens, out]; may be the output itself
+};
+
+struct LinearArgs {
+  PackedLinear weights;  // in -> out
+  LinearInput x;
+  LinearEpilogue epilogue;
+  // The columns to compute, ascending and apart (whole heads, say); empty: all. The cost is in
+  // proportion, in steps of 16 columns. Other columns of y are left untouched.
+  std::span<const Range> columns;
+  View y;  // [tokens, out], f32, bf16 or f16, any strides; must not overlap x
+};
+
+// Every element is one chain of multiply-adds over ascending inputs, so its bits depend only on its
+// token's row, its column's weights and the SIMD target: not on threads, on other tokens or columns
+// of the call, or on whether x is a view or a producer. Throws InputError where shapes do not fit.
+void Linear(const LinearArgs& args, ThreadPool& pool, Workspace& workspace);
+
+}  // namespace equitile
