@@ -133,6 +133,26 @@ std::vector<int64_t> CountRows(const BlockMask& mask) {
   return kept;
 }
 
+std::vector<uint16_t> SumLanes(const BlockMask& mask, std::span<const int32_t> lanes) {
+  const int64_t rows = mask.QBlocks(), columns = mask.KvBlocks();
+  std::vector<uint16_t> sums(static_cast<size_t>(rows * columns));
+  std::vector<int32_t> row_of_lane(lanes.size()), counts(static_cast<size_t>(columns));
+  ColumnCounter counter(mask.WordsPerRow());
+  for (int64_t i = 0; i < rows; ++i) {
+    for (size_t k = 0; k < lanes.size(); ++k) {
+      row_of_lane[k] = static_cast<int32_t>(lanes[k] * rows + i);
+    }
+    std::fill(counts.begin(), counts.end(), 0);
+    counter.AddRows(mask.Words().data(), row_of_lane);
+    counter.Drain(counts);
+    uint16_t* out = sums.data() + i * columns;
+    for (int64_t j = 0; j < columns; ++j) {
+      out[j] = static_cast<uint16_t>(std::min(counts[static_cast<size_t>(j)], 65535));
+    }
+  }
+  return sums;
+}
+
 void ColumnCounter::AddRows(const uint64_t* base, std::span<const int32_t> rows) {
   switch (words_) {
     case 1:

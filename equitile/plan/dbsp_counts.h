@@ -16,6 +16,9 @@ std::vector<int64_t> CountLanes(const BlockMask& mask);  // [lanes] kept blocks 
 std::vector<int64_t> CountRows(
     const BlockMask& mask);  // [q_blocks] kept blocks of a query block, over all lanes
 
+// [q_blocks][kv_blocks] how many of `lanes` keep the block; counts above 65535 stay at 65535.
+std::vector<uint16_t> SumLanes(const BlockMask& mask, std::span<const int32_t> lanes);
+
 using EightRows = std::array<const uint64_t*, 8>;
 
 // Counts, for each of 64·words columns, the rows that have its bit set. Rows are folded eight at a
