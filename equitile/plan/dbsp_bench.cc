@@ -9,7 +9,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/plan/dbsp.h"
-#include "equitile/plan/dbsp_vectors.h"
+#include "equitile/plan/dbsp_vectors_testing.h"
 
 namespace equitile {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 const BlockMask& VectorMask(const std::string& name) {
   static std::map<std::string, BlockMask> masks;
   auto [it, added] = masks.try_emplace(name);
-  if (added) it->second = ReadVectorMask(EQUITILE_TEST_DATA, name);
+  if (added) it->second = testing::ReadVectorMask(name);
   return it->second;
 }
 
@@ -50,7 +50,7 @@ void TimeDbsp(benchmark::State& state, const BlockMask& mask, int64_t ulysses, i
 }
 
 const bool registered = [] {
-  for (const StoredPlan& plan : ReadStoredPlans(EQUITILE_TEST_DATA)) {
+  for (const testing::StoredPlan& plan : testing::ReadStoredPlans()) {
     const std::string name =
         fmt::format("dbsp/{}/{}x{}/{}", plan.mask, plan.ulysses, plan.ring, plan.variant);
     benchmark::RegisterBenchmark(name.c_str(), [plan](benchmark::State& state) {

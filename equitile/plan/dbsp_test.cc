@@ -9,86 +9,23 @@
 
 #include "equitile/base/error.h"
 #include "equitile/plan/dbsp_counts.h"
-#include "equitile/plan/dbsp_partition.h"
-#include "equitile/plan/dbsp_vectors.h"
+#include "equitile/plan/dbsp_layout_testing.h"
+#include "equitile/plan/dbsp_vectors_testing.h"
 
 namespace equitile {
 namespace {
 
-BlockMask RandomMask(Lanes lanes, int64_t q_blocks, int64_t kv_blocks, double density,
-                     uint64_t seed) {
-  BlockMask mask(lanes, {q_blocks * 64, kv_blocks * 64, 64});
-  uint64_t state = seed * 2 + 1;
-  for (int64_t lane = 0; lane < lanes.Count(); ++lane) {
-    for (int64_t i = 0; i < q_blocks; ++i) {
-      for (int64_t j = 0; j < kv_blocks; ++j) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        if (static_cast<double>(state >> 11) * 0x1p-53 < density) mask.Set(lane, i, j);
-      }
-    }
-  }
-  return mask;
-}
-
-// The cells by their definition, bit by bit.
-std::vector<int64_t> SlowCells(const BlockMask& mask, const DbspLayout& layout) {
-  std::vector<int64_t> cells(static_cast<size_t>(layout.ulysses * layout.ring * layout.ring));
-  for (int64_t u = 0; u < layout.ulysses; ++u) {
-    for (int32_t lane : layout.GroupLanes(u)) {
-      for (int64_t i = 0; i < mask.QBlocks(); ++i) {
-        mask.ForEachKept(lane, i, [&](int64_t j) {
-          const int64_t r = layout.QOwner(u)[static_cast<size_t>(i)],
-                        c = layout.KvOwner(u)[static_cast<size_t>(j)];
-          ++cells[static_cast<size_t>((u * layout.ring + r) * layout.ring + c)];
-        });
-      }
-    }
-  }
-  return cells;
-}
-
-// Part sizes of `owners` over `parts`, which must differ by at most one.
-void ExpectEvenSizes(std::span<const int32_t> owners, int64_t parts) {
-  std::vector<int64_t> size(static_cast<size_t>(parts));
-  for (int32_t owner : owners) {
-    ASSERT_GE(owner, 0);
-    ASSERT_LT(owner, parts);
-    ++size[static_cast<size_t>(owner)];
-  }
-  EXPECT_LE(
-      *std::max_element(size.begin(), size.end()) - *std::min_element(size.begin(), size.end()), 1);
-}
-
-void ExpectSoundLayout(const BlockMask& mask, const DbspLayout& layout) {
-  std::vector<int32_t> lanes = layout.lane_perm;
-  std::sort(lanes.begin(), lanes.end());
-  ASSERT_EQ(static_cast<int64_t>(lanes.size()), mask.LaneCount());
-  for (size_t lane = 0; lane < lanes.size(); ++lane)
-    ASSERT_EQ(lanes[lane], static_cast<int32_t>(lane));
-  ASSERT_EQ(static_cast<int64_t>(layout.group_begin.size()), layout.ulysses + 1);
-  int64_t fewest = mask.LaneCount(), most = 0;
-  for (int64_t u = 0; u < layout.ulysses; ++u) {
-    const auto lanes_of_group = static_cast<int64_t>(layout.GroupLanes(u).size());
-    fewest = std::min(fewest, lanes_of_group);
-    most = std::max(most, lanes_of_group);
-    ASSERT_EQ(static_cast<int64_t>(layout.QOwner(u).size()), mask.QBlocks());
-    ASSERT_EQ(static_cast<int64_t>(layout.KvOwner(u).size()), mask.KvBlocks());
-    ExpectEvenSizes(layout.QOwner(u), layout.ring);
-    ExpectEvenSizes(layout.KvOwner(u), layout.ring);
-  }
-  EXPECT_LE(most - fewest, 1);
-  EXPECT_EQ(layout.cells, SlowCells(mask, layout));
-}
+using namespace equitile::testing;  // NOLINT: the helpers of this room's tests
 
 TEST(DbspVectors, EveryStoredPlanIsReproduced) {
-  const auto plans = ReadStoredPlans(EQUITILE_TEST_DATA);
+  const auto plans = ReadStoredPlans();
   ASSERT_EQ(plans.size(), 321u);
   std::map<std::string, BlockMask> masks;
   for (const StoredPlan& stored : plans) {
     SCOPED_TRACE(
         fmt::format("{} {}x{} {}", stored.mask, stored.ulysses, stored.ring, stored.variant));
     auto [it, added] = masks.try_emplace(stored.mask);
-    if (added) it->second = ReadVectorMask(EQUITILE_TEST_DATA, stored.mask);
+    if (added) it->second = ReadVectorMask(stored.mask);
     const DbspLayout layout = MakeDbsp(it->second, stored.ulysses, stored.ring, stored.Options());
     EXPECT_EQ(layout.lane_perm, stored.head_perm);
     EXPECT_EQ(layout.q_owner, stored.q_owner);
@@ -125,6 +62,31 @@ TEST(DbspCounts, ColumnsAgreeWithBits) {
       EXPECT_EQ(counts, expected);
       counter.Drain(counts);
       EXPECT_EQ(counts, expected) << "a drained counter starts from zero";
+    }
+  }
+}
+
+TEST(DbspCounts, LanesRowsAndSumsAgreeWithBits) {
+  for (int64_t lanes : {1, 7, 8, 19}) {
+    for (int64_t rows : {1, 33, 70}) {
+      const BlockMask mask = RandomMask({1, lanes}, rows, 97, 0.4, static_cast<uint64_t>(lanes));
+      std::vector<int64_t> lane(static_cast<size_t>(lanes)), row(static_cast<size_t>(rows));
+      std::vector<uint16_t> sum(static_cast<size_t>(rows * 97));
+      std::vector<int32_t> odd;
+      for (int64_t h = 0; h < lanes; ++h) {
+        if (h % 2 == 1) odd.push_back(static_cast<int32_t>(h));
+        for (int64_t i = 0; i < rows; ++i) {
+          for (int64_t j = 0; j < 97; ++j) {
+            if (!mask.Get(h, i, j)) continue;
+            ++lane[static_cast<size_t>(h)];
+            ++row[static_cast<size_t>(i)];
+            if (h % 2 == 1) ++sum[static_cast<size_t>(i * 97 + j)];
+          }
+        }
+      }
+      EXPECT_EQ(CountLanes(mask), lane);
+      EXPECT_EQ(CountRows(mask), row);
+      EXPECT_EQ(SumLanes(mask, odd), sum);
     }
   }
 }
