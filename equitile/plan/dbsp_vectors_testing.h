@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "equitile/base/error.h"
-#include "equitile/io/mask_file.h"
+#include "equitile/pattern/block_mask.h"
 #include "equitile/plan/dbsp.h"
 
 namespace equitile::testing {
@@ -34,20 +34,36 @@ struct StoredPlan {
   }
 };
 
-inline BlockMask ReadVectorMask(const std::string& name) {
-  return ReadMaskFile(EQUITILE_TEST_DATA "/vectors/" + name + ".mask.npy").layers.front();
-}
-
-// [plans][heads + 2 blocks] int16, format 1.0: not a type that io knows, and only used here.
-inline std::vector<int16_t> ReadStoredOwners(const std::string& name) {
-  std::ifstream file(EQUITILE_TEST_DATA "/vectors/" + name + ".plans.npy", std::ios::binary);
+// The elements of an npy file of format 1.0. The room has no arrow to io; sizes follow from the
+// names of the vectors.
+template <typename Element>
+std::vector<Element> ReadElements(const std::string& name) {
+  std::ifstream file(EQUITILE_TEST_DATA "/vectors/" + name, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  EQ_CHECK(text.size() > 10);
+  EQ_CHECK(text.size() > 10, "{}", name);
   const size_t begin = 10 + static_cast<unsigned char>(text[8]) +
                        256 * static_cast<size_t>(static_cast<unsigned char>(text[9]));
-  std::vector<int16_t> owners((text.size() - begin) / sizeof(int16_t));
-  std::memcpy(owners.data(), text.data() + begin, owners.size() * sizeof(int16_t));
-  return owners;
+  std::vector<Element> elements((text.size() - begin) / sizeof(Element));
+  std::memcpy(elements.data(), text.data() + begin, elements.size() * sizeof(Element));
+  return elements;
+}
+
+// What follows "_h" or "_b" in the name of a mask: heads, blocks.
+inline int64_t SizeInName(const std::string& mask, const std::string& mark) {
+  return std::stoll(mask.substr(mask.find(mark) + mark.size()));
+}
+
+inline BlockMask ReadVectorMask(const std::string& name) {
+  const int64_t heads = SizeInName(name, "_h"), blocks = SizeInName(name, "_b");
+  const std::vector<uint8_t> elements = ReadElements<uint8_t>(name + ".mask.npy");
+  EQ_CHECK(static_cast<int64_t>(elements.size()) == heads * blocks * blocks, "{}", name);
+  BlockMask mask({1, heads}, {blocks * 64, blocks * 64, 64});
+  for (int64_t k = 0; k < heads * blocks * blocks; ++k) {
+    if (elements[static_cast<size_t>(k)] != 0) {
+      mask.Set(k / (blocks * blocks), k / blocks % blocks, k % blocks);
+    }
+  }
+  return mask;
 }
 
 inline std::vector<StoredPlan> ReadStoredPlans() {
@@ -55,7 +71,6 @@ inline std::vector<StoredPlan> ReadStoredPlans() {
   std::string line;
   std::getline(file, line);
   std::vector<StoredPlan> plans;
-  std::map<std::string, int64_t> plans_of_mask;
   while (std::getline(file, line)) {
     std::istringstream fields(line);
     StoredPlan plan;
@@ -63,21 +78,18 @@ inline std::vector<StoredPlan> ReadStoredPlans() {
     fields >> plan.mask >> plan.ulysses >> plan.ring >> plan.variant >> plan.total >>
         plan.crit_before >> plan.crit_after >> plan.crit_paper_before >> plan.crit_paper_after >>
         rho_before >> rho_after >> plan.moved_q >> plan.moved_kv >> plan.reference_seconds;
-    ++plans_of_mask[plan.mask];
     plans.push_back(std::move(plan));
   }
   std::map<std::string, std::vector<int16_t>> owners;
   std::map<std::string, int64_t> next;
   for (StoredPlan& plan : plans) {
     auto [it, added] = owners.try_emplace(plan.mask);
-    if (added) it->second = ReadStoredOwners(plan.mask);
-    const int64_t width = static_cast<int64_t>(it->second.size()) / plans_of_mask[plan.mask];
-    const int64_t heads = std::stoll(plan.mask.substr(plan.mask.find("_h") + 2));
-    const int64_t blocks = (width - heads) / 2;
-    const auto row = it->second.begin() + width * next[plan.mask]++;
+    if (added) it->second = ReadElements<int16_t>(plan.mask + ".plans.npy");
+    const int64_t heads = SizeInName(plan.mask, "_h"), blocks = SizeInName(plan.mask, "_b");
+    const auto row = it->second.begin() + (heads + 2 * blocks) * next[plan.mask]++;
     plan.head_perm.assign(row, row + heads);
     plan.q_owner.assign(row + heads, row + heads + blocks);
-    plan.kv_owner.assign(row + heads + blocks, row + width);
+    plan.kv_owner.assign(row + heads + blocks, row + heads + 2 * blocks);
   }
   return plans;
 }
