@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/attention_workload.h"
+#include "apps/combinations.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/peak_timing.h"
@@ -49,42 +50,6 @@ struct Setting {
   double density;
   std::string dtype;
 };
-
-// A flag that takes a list: how long it is, and how its i-th value is set.
-struct ListFlag {
-  const CLI::Option* option;
-  std::function<size_t()> size;
-  std::function<void(Setting&, size_t)> set;
-};
-
-template <typename Value>
-ListFlag MakeListFlag(const CLI::Option* option, const std::vector<Value>& values,
-                      Value Setting::*member) {
-  return {option, [&values] { return values.size(); },
-          [&values, member](Setting& setting, size_t i) { setting.*member = values[i]; }};
-}
-
-// All combinations; the flag that was given first changes slowest, flags that were not given do not
-// matter.
-std::vector<Setting> Combinations(const CLI::App& app, std::vector<ListFlag> flags) {
-  const auto& given = app.parse_order();
-  std::stable_sort(flags.begin(), flags.end(), [&](const ListFlag& a, const ListFlag& b) {
-    return std::find(given.begin(), given.end(), a.option) <
-           std::find(given.begin(), given.end(), b.option);
-  });
-  std::vector<Setting> settings(1);
-  for (const ListFlag& flag : flags) {
-    std::vector<Setting> longer;
-    for (const Setting& setting : settings) {
-      for (size_t i = 0; i < flag.size(); ++i) {
-        longer.push_back(setting);
-        flag.set(longer.back(), i);
-      }
-    }
-    settings = std::move(longer);
-  }
-  return settings;
-}
 
 void CheckValues(const Options& options) {
   for (double density : options.densities) {
@@ -243,7 +208,7 @@ void RegisterBenchAttention(CLI::App& parent) {
       "block-sparse attention: GFLOP/s on kept blocks, and how much of the peak it is");
   auto options = std::make_shared<Options>();
   options->threads = {DefaultThreads()};
-  auto flags = std::make_shared<std::vector<ListFlag>>();
+  auto flags = std::make_shared<std::vector<ListFlag<Setting>>>();
   auto add = [&](const CLI::Option* option, const auto& values, auto member) {
     flags->push_back(MakeListFlag(option, values, member));
   };
