@@ -68,7 +68,6 @@ void CheckSpec(const SyntheticSpec& spec) {
   }
 }
 
-
 // A quiet video with `bumps` places where much is going on, as triangles; mean near kActivityOne.
 VideoActivity DrawActivity(uint64_t seed, int64_t blocks, int64_t bumps, int64_t height,
                            int64_t places) {
