@@ -16,7 +16,9 @@ using RegisterCommand = void(CLI::App& parent);
   COMMAND(RegisterBench)
 
 // The commands of `equitile bench`.
-#define EQUITILE_BENCHES(COMMAND)
+#define EQUITILE_BENCHES(COMMAND) \
+  COMMAND(RegisterBenchAttention) \
+  COMMAND(RegisterBenchLinear)
 
 #define EQUITILE_DECLARE(name) RegisterCommand name;
 EQUITILE_COMMANDS(EQUITILE_DECLARE)

@@ -2,19 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
 #include "equitile/base/error.h"
-#include "equitile/io/atomic_write.h"
+#include "equitile/io/json_value.h"
 #include "equitile/io/mapped_file.h"
 #include "equitile/io/npy.h"
 
 namespace equitile {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kVersion = 1;
 constexpr int64_t kDefaultBlock = 64;
@@ -24,128 +21,76 @@ std::filesystem::path DescriptionPath(std::filesystem::path mask) {
   return mask.replace_extension(".json");
 }
 
-// The .json beside a mask. Every question checks the kind and range of the answer; keys that nobody
-// knows are refused, because a misspelt one would silently mean its default.
-class Description {
- public:
-  Description(Json json, std::string name) : json_(std::move(json)), name_(std::move(name)) {
-    constexpr std::string_view kKeys[] = {"version",  "batch",     "heads", "block",
-                                          "q_tokens", "kv_tokens", "grid",  "text",
-                                          "orders",   "layer",     "step"};
-    if (!json_.is_object()) Fail("must be a JSON object");
-    for (const auto& item : json_.items()) {
-      if (std::find(std::begin(kKeys), std::end(kKeys), item.key()) == std::end(kKeys)) {
-        Fail("unknown key '{}'; known are {}", item.key(), fmt::join(kKeys, ", "));
-      }
-    }
-    if (Integer("version", 0, INT32_MAX).value_or(kVersion) != kVersion) {
-      Fail("version {}: this program reads version {}", Integer("version", 0, INT32_MAX).value(),
-           kVersion);
-    }
-  }
+[[noreturn]] void NotCalledNpy(const std::filesystem::path& path) {
+  throw InputError("[io] {}: a mask is called .npy; .json is its description", path.string());
+}
 
-  std::optional<int64_t> Integer(const char* key, int64_t min, int64_t max) const {
-    return Find(key) == nullptr ? std::nullopt
-                                : std::optional(AsInteger(*Find(key), key, min, max));
-  }
-
-  std::optional<TokenGrid> Grid() const {
-    const Json* extents = Find("grid");
-    const Json* text = Find("text");
-    if (extents == nullptr && text != nullptr) Fail("'text' without 'grid'; give both");
-    if (extents == nullptr) return std::nullopt;
-    if (!extents->is_array() || extents->size() != 3)
-      Fail("'grid' must be [frames, height, width]");
-    TokenGrid grid{.frames = AsInteger((*extents)[0], "grid", 1, kMaxTokens),
-                   .height = AsInteger((*extents)[1], "grid", 1, kMaxTokens),
-                   .width = AsInteger((*extents)[2], "grid", 1, kMaxTokens)};
-    if (text != nullptr) {
-      if (!text->is_object()) Fail("'text' must be an object with 'before' and 'after'");
-      for (const auto& item : text->items()) {
-        if (item.key() != "before" && item.key() != "after")
-          Fail("unknown key '{}' in 'text'", item.key());
-        (item.key() == "before" ? grid.text_before : grid.text_after) =
-            AsInteger(item.value(), "text", 0, kMaxTokens);
-      }
-    }
-    // height * width fits in 62 bits, then the rest is compared without multiplying.
-    if (grid.height * grid.width > kMaxTokens / grid.frames || grid.Tokens() > kMaxTokens) {
-      Fail("'grid' has more than {} tokens", kMaxTokens);
-    }
-    return grid;
-  }
-
-  std::vector<TokenOrder> Orders(int64_t lanes) const {
-    const Json* orders = Find("orders");
-    const auto lane_count = static_cast<size_t>(lanes);
-    if (orders == nullptr) return std::vector<TokenOrder>(lane_count, TokenOrder::kFHW);
-    if (orders->is_string()) return std::vector<TokenOrder>(lane_count, AsOrder(*orders));
-    if (!orders->is_array() || orders->size() != lane_count) {
-      Fail("'orders' must be one token order, or one for each of the {} lanes", lanes);
-    }
-    std::vector<TokenOrder> result;
-    for (const Json& order : *orders) result.push_back(AsOrder(order));
-    return result;
-  }
-
-  template <typename... Args>
-  [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw InputError("[io] {}: {}", name_, fmt::format(format, std::forward<Args>(args)...));
-  }
-
- private:
-  const Json* Find(const char* key) const {
-    const auto found = json_.find(key);
-    return found == json_.end() || found->is_null() ? nullptr : &*found;
-  }
-
-  int64_t AsInteger(const Json& value, const char* key, int64_t min, int64_t max) const {
-    const bool fits = value.is_number_unsigned()
-                          ? value.get<uint64_t>() <= static_cast<uint64_t>(max)
-                          : value.is_number_integer();
-    if (!fits || value.get<int64_t>() < min || value.get<int64_t>() > max) {
-      Fail("'{}' holds {}; must be a whole number from {} to {}", key, Shortened(value), min, max);
-    }
-    return value.get<int64_t>();
-  }
-
-  TokenOrder AsOrder(const Json& value) const {
-    if (!value.is_string())
-      Fail("'orders' holds {}; must be names such as \"fhw\"", Shortened(value));
-    try {
-      return ParseTokenOrder(value.get<std::string>());
-    } catch (const InputError& error) {
-      Fail("{}", error.what());
-    }
-  }
-
-  static std::string Shortened(const Json& value) {
-    const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-    return text.size() <= 40 ? text : text.substr(0, 37) + "...";
-  }
-
-  Json json_;
-  std::string name_;
-};
-
-Description ReadDescription(const std::filesystem::path& mask_path) {
-  const std::filesystem::path path = DescriptionPath(mask_path);
+// The .json beside the mask; an empty object where there is none.
+Json ReadDescription(const std::filesystem::path& path) {
   std::error_code unknown;  // set where it cannot be told: then reading it says why
-  if (path == mask_path || (!std::filesystem::exists(path, unknown) && !unknown)) {
-    return Description(Json::object(), path.string());
-  }
-  const MappedFile file(path);
-  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
-  try {
-    return Description(Json::parse(text, text + file.bytes().size()), path.string());
-  } catch (const Json::parse_error& error) {
-    throw InputError("[io] {}: not JSON: {}", path.string(), error.what());
+  if (!std::filesystem::exists(path, unknown) && !unknown) return Json::object();
+  return ParseJson(ReadTextFile(path), path.string());
+}
+
+std::optional<int64_t> OptionalInteger(const JsonValue& description, const char* key, int64_t min,
+                                       int64_t max) {
+  const std::optional<JsonValue> value = description.Find(key);
+  return value ? std::optional(value->Integer(min, max)) : std::nullopt;
+}
+
+void CheckKeysAndVersion(const JsonValue& description) {
+  description.CheckKeys({"version", "batch", "heads", "block", "q_tokens", "kv_tokens", "grid",
+                         "text", "orders", "layer", "step"});
+  const auto version = description.Find("version");
+  if (version && version->Integer(0, INT32_MAX) != kVersion) {
+    version->Fail("this program reads version {}", kVersion);
   }
 }
 
-Lanes LanesOf(const Description& description, int64_t lane_count) {
-  std::optional<int64_t> batch = description.Integer("batch", 1, INT32_MAX);
-  std::optional<int64_t> heads = description.Integer("heads", 1, INT32_MAX);
+std::optional<TokenGrid> GridOf(const JsonValue& description) {
+  const auto extents = description.Find("grid");
+  const auto text = description.Find("text");
+  if (!extents && text) text->Fail("needs 'grid' too");
+  if (!extents) return std::nullopt;
+  extents->Size(3);
+  TokenGrid grid{.frames = extents->At(0).Integer(1, kMaxTokens),
+                 .height = extents->At(1).Integer(1, kMaxTokens),
+                 .width = extents->At(2).Integer(1, kMaxTokens)};
+  if (text) {
+    text->CheckKeys({"before", "after"});
+    grid.text_before = OptionalInteger(*text, "before", 0, kMaxTokens).value_or(0);
+    grid.text_after = OptionalInteger(*text, "after", 0, kMaxTokens).value_or(0);
+  }
+  // height * width fits in 62 bits, then the rest is compared without multiplying.
+  if (grid.height * grid.width > kMaxTokens / grid.frames || grid.Tokens() > kMaxTokens) {
+    extents->Fail("more than {} tokens", kMaxTokens);
+  }
+  return grid;
+}
+
+TokenOrder OrderOf(const JsonValue& name) {
+  try {
+    return ParseTokenOrder(name.Text());
+  } catch (const InputError&) {
+    name.Fail("must be fhw, fwh, hfw, hwf, wfh or whf");
+  }
+}
+
+std::vector<TokenOrder> OrdersOf(const JsonValue& description, int64_t lanes) {
+  const auto orders = description.Find("orders");
+  if (!orders || orders->IsText()) {
+    const TokenOrder order = orders ? OrderOf(*orders) : TokenOrder::kFHW;
+    return std::vector<TokenOrder>(static_cast<size_t>(lanes), order);
+  }
+  std::vector<TokenOrder> result;
+  orders->Size(lanes);
+  for (int64_t lane = 0; lane < lanes; ++lane) result.push_back(OrderOf(orders->At(lane)));
+  return result;
+}
+
+Lanes LanesOf(const JsonValue& description, int64_t lane_count) {
+  std::optional<int64_t> batch = OptionalInteger(description, "batch", 1, INT32_MAX);
+  std::optional<int64_t> heads = OptionalInteger(description, "heads", 1, INT32_MAX);
   if (!batch) batch = heads ? std::max<int64_t>(1, lane_count / *heads) : 1;
   if (!heads) heads = std::max<int64_t>(1, lane_count / *batch);
   const Lanes lanes{.batch = *batch, .heads = *heads};
@@ -156,12 +101,12 @@ Lanes LanesOf(const Description& description, int64_t lane_count) {
   return lanes;
 }
 
-BlockGrid BlocksOf(const Description& description, const std::optional<TokenGrid>& tokens,
+BlockGrid BlocksOf(const JsonValue& description, const std::optional<TokenGrid>& tokens,
                    int64_t q_blocks, int64_t kv_blocks) {
-  const int64_t block =
-      description.Integer("block", kMinBlockTokens, kMaxBlockTokens).value_or(kDefaultBlock);
+  const int64_t block = OptionalInteger(description, "block", kMinBlockTokens, kMaxBlockTokens)
+                            .value_or(kDefaultBlock);
   const auto count = [&](const char* key, int64_t blocks) {
-    const std::optional<int64_t> given = description.Integer(key, 1, kMaxTokens);
+    const std::optional<int64_t> given = OptionalInteger(description, key, 1, kMaxTokens);
     return given ? *given : tokens ? tokens->Tokens() : blocks * block;
   };
   const BlockGrid grid{.q_tokens = count("q_tokens", q_blocks),
@@ -177,14 +122,15 @@ BlockGrid BlocksOf(const Description& description, const std::optional<TokenGrid
                      grid.q_tokens, grid.kv_tokens, block, grid.QBlocks(), grid.KvBlocks(),
                      q_blocks, kv_blocks);
   }
-  if (std::max(grid.q_tokens, grid.kv_tokens) > kMaxTokens)
+  if (std::max(grid.q_tokens, grid.kv_tokens) > kMaxTokens) {
     description.Fail("more than {} tokens", kMaxTokens);
+  }
   return grid;
 }
 
 // A token order lines up queries and keys alike, so both must be the grid's tokens. Without orders
 // only the queries have to be: the keys of cross-attention are text.
-void CheckOrders(const Description& description, const MaskFile& mask, const BlockGrid& blocks) {
+void CheckOrders(const JsonValue& description, const MaskFile& mask, const BlockGrid& blocks) {
   const bool natural = std::all_of(mask.orders.begin(), mask.orders.end(),
                                    [](TokenOrder order) { return order == TokenOrder::kFHW; });
   if (!natural && !mask.grid) description.Fail("token orders other than fhw need 'grid'");
@@ -290,6 +236,7 @@ Json Describe(const MaskFile& mask) {
 
 MaskFile ReadMaskFile(const std::filesystem::path& path) {
   const std::string name = path.string();
+  if (DescriptionPath(path) == path) NotCalledNpy(path);
   const MappedFile file(path);
   const NpyHeader header = ParseNpyHeader(file.bytes(), name);
   CheckArray(header, name);
@@ -298,12 +245,15 @@ MaskFile ReadMaskFile(const std::filesystem::path& path) {
   const int64_t layers = mask.has_layer_axis ? header.shape[0] : 1;
   const auto inner = std::span(header.shape).last(3);  // lanes, q_blocks, kv_blocks
 
-  const Description description = ReadDescription(path);
+  const std::string description_name = DescriptionPath(path).string();
+  const Json json = ReadDescription(description_name);
+  const JsonValue description(json, description_name);
+  CheckKeysAndVersion(description);
   const Lanes lanes = LanesOf(description, inner[0]);
-  mask.grid = description.Grid();
-  mask.orders = description.Orders(inner[0]);
-  mask.layer = description.Integer("layer", 0, INT32_MAX);
-  mask.step = description.Integer("step", 0, INT32_MAX);
+  mask.grid = GridOf(description);
+  mask.orders = OrdersOf(description, inner[0]);
+  mask.layer = OptionalInteger(description, "layer", 0, INT32_MAX);
+  mask.step = OptionalInteger(description, "step", 0, INT32_MAX);
   const BlockGrid blocks = BlocksOf(description, mask.grid, inner[1], inner[2]);
   CheckOrders(description, mask, blocks);
 
@@ -322,13 +272,10 @@ void WriteMaskFile(const std::filesystem::path& path, const MaskFile& mask) {
   for (const BlockMask& layer : mask.layers) {
     EQ_CHECK(layer.lanes() == first.lanes() && layer.grid() == first.grid());
   }
-  if (DescriptionPath(path) == path) {
-    throw InputError("[io] {}: a mask is called .npy; .json is its description", path.string());
-  }
+  if (DescriptionPath(path) == path) NotCalledNpy(path);
   std::vector<int64_t> shape = {first.LaneCount(), first.QBlocks(), first.KvBlocks()};
   if (mask.has_layer_axis) shape.insert(shape.begin(), static_cast<int64_t>(mask.layers.size()));
-  const std::string text = Describe(mask).dump(2) + "\n";
-  WriteFileAtomically(DescriptionPath(path), {std::as_bytes(std::span(text))});
+  WriteTextFile(DescriptionPath(path), Describe(mask).dump(2) + "\n");
   WriteNpy(path, NpyType::kBool, shape, Unpack(mask.layers));
 }
 

@@ -90,8 +90,9 @@ void ExpectRight(const LinearArgs& args, const Layer& layer, const std::string& 
       for (int64_t column = range.begin; column < range.end; ++column) {
         const LinearReference r = ReferenceLinear(args, layer.weights, layer.x, token, column);
         const double y = args.y.Load(token, column);
-        const double fraction = std::fabs(y - r.value) / r.tolerance;
-        if (!(fraction <= worst)) {
+        double fraction = std::fabs(y - r.value) / r.tolerance;
+        if (std::isnan(fraction)) fraction = HUGE_VAL;
+        if (fraction > worst) {
           worst = fraction;
           where = fmt::format("token {} column {}: {} instead of {}, tolerance {}", token, column,
                               y, r.value, r.tolerance);

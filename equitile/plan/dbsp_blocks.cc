@@ -320,7 +320,7 @@ bool BlockSearch::SweepBoth(const Sweep& sweep) {
 bool BlockSearch::Anneal(const BlockSearchOptions& options, Best& best) {
   // Found by trying on the stored masks: within a factor of two the results are the same.
   constexpr double kFirstPrice = 0.05;       // in weights of a mean block
-  constexpr double kLeastPrice = 1;          // kept blocks
+  constexpr double kLeastPrice = 0.5;        // kept blocks
   constexpr double kHot = 0.3, kCold = 0.1;  // temperature in prices
   constexpr double kSmooth = 10;             // squared cells against F, about, at the start
 

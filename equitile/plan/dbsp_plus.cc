@@ -14,7 +14,8 @@ namespace equitile {
 namespace {
 
 void CheckOptions(const DbspPlusOptions& options) {
-  if (!(options.target_rho >= 1) || !std::isfinite(options.price) || options.sweeps < 0) {
+  if (!(options.target_rho >= 1 || options.target_rho == 0) || !std::isfinite(options.price) ||
+      options.sweeps < 0) {
     throw InputError(
         "[plan] dbsp+: target rho {}, price {}, sweeps {}: the target must be at least 1, the "
         "price "
@@ -55,6 +56,16 @@ void SearchBlocks(const BlockMask& mask, const std::vector<int64_t>& group_weigh
   }
 }
 
+int64_t WantedCrit(const BlockMask& mask, int64_t ulysses, int64_t ring, int64_t total,
+                   const DbspPlusOptions& options) {
+  constexpr double kDefaultRho = 1.01;  // one percent is less than masks change from step to step
+  const bool given = options.target_rho > 0;
+  const double rho = given ? options.target_rho : kDefaultRho;
+  const int64_t wanted =
+      static_cast<int64_t>(rho * static_cast<double>(total) / static_cast<double>(ulysses * ring));
+  return given ? wanted : std::min(wanted, ScoreLayout(MakeDbsp(mask, ulysses, ring)).crit);
+}
+
 }  // namespace
 
 DbspLayout MakeDbspPlus(const BlockMask& mask, int64_t ulysses, int64_t ring,
@@ -78,13 +89,10 @@ DbspLayout MakeDbspPlus(const BlockMask& mask, int64_t ulysses, int64_t ring,
     for (int32_t lane : layout.GroupLanes(u)) weight += lane_weights[static_cast<size_t>(lane)];
     group_weights.push_back(weight);
   }
-  // No layout with these lanes gets below the bound. What is wanted is not worse than dbsp.
+  // No layout with these lanes gets below the first.
   const int64_t bound =
       CeilDiv(*std::max_element(group_weights.begin(), group_weights.end()), ring);
-  const int64_t wanted = static_cast<int64_t>(
-      options.target_rho * static_cast<double>(fixed_score.total) / static_cast<double>(ranks));
-  const int64_t dbsp = ScoreLayout(MakeDbsp(mask, ulysses, ring)).crit;
-  const int64_t goal = std::max(bound, std::min(wanted, dbsp));
+  const int64_t goal = std::max(bound, WantedCrit(mask, ulysses, ring, fixed_score.total, options));
   if (ring > 1 && options.balance != DbspBalance::kHeads) {
     SearchBlocks(mask, group_weights, price, goal, options.sweeps, layout);
   }

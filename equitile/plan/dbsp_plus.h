@@ -15,8 +15,9 @@ struct DbspPlusOptions {
   // (4·U·R), which is what it costs in f32 with blocks of 64 tokens, 100 GFLOP/s per rank and
   // 100 Gb/s between them.
   double price = -1;
-  // Balance beyond this rho, or that of dbsp if lower, is worth no movement.
-  double target_rho = 1.01;
+  // Balance beyond this rho is worth no movement; 0: beyond 1.01, or the rho of dbsp if that is
+  // lower.
+  double target_rho = 0;
   // More sweeps find fewer moves; time is proportional.
   int64_t sweeps = 48;
   DbspBalance balance = DbspBalance::kBoth;  // what is left out stays contiguous

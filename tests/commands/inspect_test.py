@@ -88,7 +88,7 @@ def test_wrong_arrays_are_refused(equitile, tmp_path, array, mention):
 
 @pytest.mark.parametrize("description, mention", [
     ({"heads": 5}, "lanes"), ({"block": 12}, "block"), ({"q_tokens": 7}, "blocks"), ({"colour": 1}, "colour"),
-    ({"orders": "hwf"}, "grid"), ({"version": 9}, "version 9"), ([], "object"),
+    ({"orders": "hwf"}, "grid"), ({"version": 9}, "version"), ([], "object"),
 ])
 def test_descriptions_that_do_not_fit_are_refused(equitile, tmp_path, description, mention):
     save(tmp_path / "m.npy", random_mask(2, 4, 4), description)

@@ -48,15 +48,14 @@ double ReferenceActivation(Activation activation, double x) {
 LinearReference ReferenceLinear(const LinearArgs& args, const ConstView& weights,
                                 const ConstView& x, int64_t token, int64_t column) {
   const int64_t in = weights.Extent(1);
-  double sum = 0.0, magnitude = 0.0;
+  double sum = 0.0, squares = 0.0;
   for (int64_t i = 0; i < in; ++i) {
     const double product = static_cast<double>(x.Load(token, i)) *
                            Rounded(weights.Load(column, i), args.weights.dtype());
     sum += product;
-    magnitude += std::fabs(product);
+    squares += product * product + sum * sum;
   }
-  const double n = static_cast<double>(in);
-  double error = kSigmas * std::sqrt(n) * kUnit * magnitude + n * 0x1p-149;
+  double error = kSigmas * kUnit * std::sqrt(squares) + static_cast<double>(in) * 0x1p-149;
 
   const LinearEpilogue& epilogue = args.epilogue;
   double y = sum;

@@ -23,9 +23,10 @@ struct LinearReference {
 // packed ones were, and rows x [tokens, in]. args.epilogue.residual must hold what the residual was
 // before the call; args.y only says how the result is stored.
 //
-// The tolerance follows the computation, with u = 2^-24: a sum of n products in f32 errs by about
-// sqrt(n) u sum|products| (rounding errors are independent and of mean 0; reference/
-// attention_reference.h), taken kSigmas times; then each step adds its own rounding.
+// The tolerance follows the computation, with u = 2^-24. Adding in order, every product and every
+// partial sum is rounded, each by at most u of itself; these errors are independent and of mean 0,
+// so the sum errs by about u sqrt(sum of squares of products and partial sums), taken kSigmas
+// times. Then each step of the epilogue adds its own rounding.
 LinearReference ReferenceLinear(const LinearArgs& args, const ConstView& weights,
                                 const ConstView& x, int64_t token, int64_t column);
 
