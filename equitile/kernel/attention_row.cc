@@ -123,7 +123,7 @@ struct ScoreTile {
   Prefetcher* prefetch;
 
   template <size_t kRows>
-  HWY_INLINE void Rows(size_t row) const {
+  EQ_TILE void Rows(size_t row) const {
     prefetch->Step();
     Tile<kRows, kStrips> tile;
     tile.Zero();
@@ -156,7 +156,7 @@ struct OutputTile {
   Prefetcher* prefetch;
 
   template <size_t kRows>
-  HWY_INLINE void Rows(size_t row) const {
+  EQ_TILE void Rows(size_t row) const {
     prefetch->Step();
     Tile<kRows, kStrips> tile;
     float* const to = o + (dim + row) * 16;
@@ -195,7 +195,7 @@ HWY_NOINLINE void Scores(const Chunk& chunk, const float* q, size_t head_dim, si
     if (HWY_LIKELY(chunk.Count(i) == 16)) {
       ForFixedRowTiles<16>(tile);
     } else {
-      ForRowTiles(chunk.Count(i), tile);
+      ForTailRows(chunk.Count(i), tile);
     }
     scores += 256;
   }

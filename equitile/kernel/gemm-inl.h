@@ -27,6 +27,11 @@
 #define EQ_UNROLL _Pragma("GCC unroll 32")
 #endif
 
+// The members of a tile. Fully unrolled, thousands of checked indices and pointers would take a
+// compiler minutes; what they read and write in memory is still checked by the address sanitizer.
+#undef EQ_TILE
+#define EQ_TILE HWY_INLINE __attribute__((no_sanitize("undefined")))
+
 // Of the loop over k. With 512-bit vectors a step is only eight cycles of multiplying but thirty
 // instructions, close to what four-wide front ends deliver; four steps at a time leave out the
 // counting. With narrower vectors unrolling changed nothing or cost a little.
@@ -89,7 +94,7 @@ struct Tile {
   static constexpr size_t kVecs = kStrips * kStripVecs;
   VF c[kRows][kVecs];
 
-  HWY_INLINE void Zero() {
+  EQ_TILE void Zero() {
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       EQ_UNROLL
@@ -103,7 +108,7 @@ struct Tile {
     return row * stride + (vec / kStripVecs) * strip_stride + (vec % kStripVecs) * kVecFloats;
   }
 
-  HWY_INLINE void Load(const float* HWY_RESTRICT from, size_t stride, size_t strip_stride) {
+  EQ_TILE void Load(const float* HWY_RESTRICT from, size_t stride, size_t strip_stride) {
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       EQ_UNROLL
@@ -112,7 +117,7 @@ struct Tile {
     }
   }
 
-  HWY_INLINE void Store(float* HWY_RESTRICT to, size_t stride, size_t strip_stride) const {
+  EQ_TILE void Store(float* HWY_RESTRICT to, size_t stride, size_t strip_stride) const {
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       EQ_UNROLL
@@ -125,8 +130,8 @@ struct Tile {
   // * panel_stride and holds [depth][16] floats. kStride is A's stride where it is known at compile
   // time, else 0 and a_stride counts.
   template <AOrder kOrder, size_t kStride = 0>
-  HWY_INLINE void MultiplyAdd(const float* HWY_RESTRICT a, size_t a_stride,
-                              const float* HWY_RESTRICT panel, size_t panel_stride, size_t depth) {
+  EQ_TILE void MultiplyAdd(const float* HWY_RESTRICT a, size_t a_stride,
+                           const float* HWY_RESTRICT panel, size_t panel_stride, size_t depth) {
     const size_t stride = kStride != 0 ? kStride : a_stride;
     EQ_UNROLL_K
     for (size_t k = 0; k < depth; ++k) {
@@ -187,6 +192,18 @@ HWY_INLINE void ForFixedRowTiles(const Body& body) {
   constexpr size_t kThis = (kLeft + kTiles - 1) / kTiles;
   body.template Rows<kThis>(kRow);
   if constexpr (kRow + kThis < kRows) ForFixedRowTiles<kRows, kRow + kThis>(body);
+}
+
+// For the few rows at a ragged end: tiles of 4, 2 and 1, a third of the code of ForRowTiles.
+template <class Body>
+HWY_INLINE void ForTailRows(size_t rows, const Body& body) {
+  constexpr size_t kMost = HWY_MIN(kTileRows, size_t{4});
+  size_t row = 0;
+  for (; row + kMost <= rows; row += kMost) body.template Rows<kMost>(row);
+  if constexpr (kMost > 2) {
+    for (; row + 2 <= rows; row += 2) body.template Rows<2>(row);
+  }
+  for (; row < rows; ++row) body.template Rows<1>(row);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -184,7 +184,7 @@ struct PieceRows {
   int64_t first_token;
 
   template <size_t kRows>
-  HWY_INLINE void Rows(size_t row) const {
+  EQ_TILE void Rows(size_t row) const {
     Tile<kRows, kStrips> tile;
     float* to = sums + row * kStripFloats;
     if (first) {
