@@ -47,7 +47,9 @@ class LaneGroups {
           static_cast<size_t>(std::max_element(load_.begin(), load_.end()) - load_.begin());
       const size_t b = Random(lanes_.size());
       if (a == b || lanes_[a].empty() || lanes_[b].empty()) continue;
-      Exchange(a, Random(lanes_[a].size()), b, Random(lanes_[b].size()));
+      const size_t i = Random(lanes_[a].size());  // in this order, whatever the compiler's is
+      const size_t j = Random(lanes_[b].size());
+      Exchange(a, i, b, j);
     }
   }
 
