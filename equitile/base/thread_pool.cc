@@ -104,6 +104,7 @@ void ThreadPool::Run(FunctionRef<void(int thread)> fn) {
 
 void ThreadPool::ParallelFor(int64_t tasks, FunctionRef<void(int64_t task, int thread)> fn) {
   if (tasks <= 0) return;
+  if (tasks == 1) return fn(0, 0);  // nothing to share: no other thread is woken
   std::atomic<int64_t> next{Threads()};
   auto work = [&](int thread) {
     for (int64_t task = thread; task < tasks; task = next.fetch_add(1, std::memory_order_relaxed)) {
