@@ -12,7 +12,7 @@ namespace equitile {
 namespace {
 
 // Partners are looked at in strips of this many slots, whose sums stay in registers.
-constexpr int64_t kStrip = BlockSide::kSpare;
+constexpr int64_t kLongStrip = BlockSide::kSpare, kShortStrip = 4;
 // Partners of a block in one sweep: enough to find a good one, few enough that a sweep takes time
 // linear in the blocks. Below about 200 blocks all of them are looked at, up to 16 ring ranks.
 constexpr int64_t kPartners = 192;
@@ -101,7 +101,7 @@ class BlockSearch {
   void SumCrit();
   void LoadBlock(const BlockSide& side, int64_t slot);
   int64_t FindPartner(const BlockSide& side, int64_t slot, const Sweep& sweep);
-  template <bool kSmooth>
+  template <bool kSmooth, int64_t kStrip>
   void Evaluate(const BlockSide& side, int64_t slot, int64_t other, Range partners,
                 const Sweep& sweep);
   uint32_t Random() {
@@ -145,7 +145,10 @@ bool BlockSearch::Remember(const BlockSearchOptions& options, Best& best) const 
 int64_t BlockSearch::FeasibleSweeps(const BlockSearchOptions& options) const {
   const int64_t blocks = std::max(state_.query().blocks, state_.key().blocks);
   const int64_t seen = std::min(most_partners_, CeilDiv(blocks, ring_));
-  const int64_t per_block = labels_ * ring_ * RoundUp(seen, kStrip) + 8 * ring_ + blocks;
+  // A label costs about as much to set up as a long strip to look at; a swap touches all blocks.
+  const int64_t strip = seen <= kShortStrip ? kShortStrip : kLongStrip;
+  const int64_t per_block =
+      labels_ * ring_ * (RoundUp(seen, strip) + kLongStrip) + 24 * ring_ + blocks;
   const int64_t per_sweep =
       (state_.query().blocks + state_.key().blocks) * per_block * options.searches;
   const int64_t enough = options.sweeps * kFullSweepBlocks / std::max(blocks, kFullSweepBlocks);
@@ -217,7 +220,7 @@ void BlockSearch::LoadBlock(const BlockSide& side, int64_t slot) {
 
 // change_[k]: what happens to the objective if the blocks in `slot` and in partners.begin + k, a
 // slot of label `other`, change places. Fills whole strips.
-template <bool kSmooth>
+template <bool kSmooth, int64_t kStrip>
 void BlockSearch::Evaluate(const BlockSide& side, int64_t slot, int64_t other, Range partners,
                            const Sweep& sweep) {
   const int64_t own = side.label[static_cast<size_t>(slot)];
@@ -235,7 +238,7 @@ void BlockSearch::Evaluate(const BlockSide& side, int64_t slot, int64_t other, R
   const int32_t leaves = (home != other_label) - (home != own_label);
   const float before = std::max(crit_, sweep.goal) + sweep.smooth * squares_before -
                        sweep.price * static_cast<float>(leaves);
-  const float* noise = kNoise.data() + Random() % (kNoiseCount - kPartners - kStrip);
+  const float* noise = kNoise.data() + Random() % (kNoiseCount - kPartners - kLongStrip);
   for (int64_t begin = partners.begin; begin < partners.end; begin += kStrip, noise += kStrip) {
     float crit[kStrip] = {}, squares[kStrip] = {};
     for (const Stage& stage : stages_) {
@@ -279,10 +282,13 @@ int64_t BlockSearch::FindPartner(const BlockSide& side, int64_t slot, const Swee
       partners.begin += Random() % (partners.size() - most_partners_ + 1);
       partners.end = partners.begin + most_partners_;
     }
+    const bool few = partners.size() <= kShortStrip;
     if (sweep.smooth > 0) {
-      Evaluate<true>(side, slot, other, partners, sweep);
+      few ? Evaluate<true, kShortStrip>(side, slot, other, partners, sweep)
+          : Evaluate<true, kLongStrip>(side, slot, other, partners, sweep);
     } else {
-      Evaluate<false>(side, slot, other, partners, sweep);
+      few ? Evaluate<false, kShortStrip>(side, slot, other, partners, sweep)
+          : Evaluate<false, kLongStrip>(side, slot, other, partners, sweep);
     }
     for (int64_t k = 0; k < partners.size(); ++k) {
       if (change_[static_cast<size_t>(k)] < best) {
