@@ -4,7 +4,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/plan/cost_model.h"
-#include "equitile/plan/stable_hash.h"
+#include "equitile/plan/mask_hash.h"
 
 namespace equitile {
 namespace {

@@ -1,9 +1,11 @@
 #include "equitile/plan/plan.h"
 
 #include <algorithm>
+#include <span>
+#include <string_view>
 
 #include "equitile/base/error.h"
-#include "equitile/plan/stable_hash.h"
+#include "equitile/base/hash.h"
 
 namespace equitile {
 namespace {
@@ -22,13 +24,13 @@ RowRuns Joined(const RowRuns& runs) {
 }
 
 uint64_t HashRuns(const RowRuns& runs) {
-  StableHash hash;
+  Hasher hash;
   for (const RowRun& run : runs) {
     hash.Add(run.end);
     hash.Add(run.rank);
     hash.Add(run.stage);
   }
-  return hash.value();
+  return hash.Digest();
 }
 
 Problem CanonicalOrders(Problem problem) {
@@ -191,7 +193,7 @@ int32_t StagesOf(const PlanParts& parts) {
 }  // namespace
 
 uint64_t HashParts(const PlanParts& parts) {
-  StableHash hash;
+  Hasher hash;
   const Problem& problem = parts.problem;
   hash.Add(problem.ranks);
   for (int64_t size :
@@ -200,31 +202,28 @@ uint64_t HashParts(const PlanParts& parts) {
         problem.token_grid.width, problem.token_grid.text_before, problem.token_grid.text_after}) {
     hash.Add(size);
   }
-  hash.Add(static_cast<uint64_t>(problem.orders.size()));
-  for (TokenOrder order : problem.orders) hash.Add(static_cast<uint64_t>(order));
-  hash.Add(parts.planner.name);
+  hash.Add(std::span(problem.orders));
+  hash.Add(std::string_view(parts.planner.name));
   hash.Add(parts.planner.ulysses);
   hash.Add(parts.planner.ring);
-  hash.Add(static_cast<uint64_t>(parts.planner.parameters.size()));
+  hash.Add(parts.planner.parameters.size());
   for (const auto& [key, value] : parts.planner.parameters) {
-    hash.Add(key);
-    hash.Add(value);
+    hash.Add(std::string_view(key)).Add(std::string_view(value));
   }
-  hash.Add(static_cast<uint64_t>(parts.movement));
-  hash.Add(static_cast<uint64_t>(parts.needed_kv_only));
-  hash.Add(static_cast<uint64_t>(parts.row_maps.size()));
+  hash.Add(parts.movement).Add(parts.needed_kv_only);
+  hash.Add(parts.row_maps.size());
   for (const RowRuns& runs : parts.row_maps) {
-    hash.Add(static_cast<uint64_t>(runs.size()));
+    hash.Add(runs.size());
     hash.Add(HashRuns(runs));
   }
-  hash.Add(parts.map_of_lane);
-  hash.Add(static_cast<uint64_t>(parts.rings.size()));
+  hash.Add(std::span(parts.map_of_lane));
+  hash.Add(parts.rings.size());
   for (const RingGroup& ring : parts.rings) {
-    hash.Add(ring.ranks);
-    hash.Add(ring.lanes);
-    hash.Add(ring.kv_owner);
+    hash.Add(std::span(ring.ranks));
+    hash.Add(std::span(ring.lanes));
+    hash.Add(std::span(ring.kv_owner));
   }
-  return hash.value();
+  return hash.Digest();
 }
 
 Problem CheckedProblem(Problem problem) {
