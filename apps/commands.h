@@ -12,13 +12,15 @@ using RegisterCommand = void(CLI::App& parent);
 
 // In the order in which --help shows them.
 #define EQUITILE_COMMANDS(COMMAND) \
+  COMMAND(RegisterPlan)            \
   COMMAND(RegisterInspect)         \
   COMMAND(RegisterBench)
 
 // The commands of `equitile bench`.
 #define EQUITILE_BENCHES(COMMAND) \
   COMMAND(RegisterBenchAttention) \
-  COMMAND(RegisterBenchLinear)
+  COMMAND(RegisterBenchLinear)    \
+  COMMAND(RegisterBenchPlan)
 
 #define EQUITILE_DECLARE(name) RegisterCommand name;
 EQUITILE_COMMANDS(EQUITILE_DECLARE)

@@ -18,7 +18,8 @@ constexpr const char* kExamples =
     "  equitile inspect mask.npy                       density, heaviest rows, a picture\n"
     "  equitile inspect mask.npy --head 3              the picture of one head\n"
     "  equitile inspect mask.npy --png heads.png --each-head\n"
-    "  equitile inspect masks.npy --layer 12 --json";
+    "  equitile inspect masks.npy --layer 12 --json\n"
+    "  equitile inspect plan.json --mask mask.npy      does every kept block get computed?";
 
 bool StartsWith(const MappedFile& file, std::string_view prefix) {
   const auto bytes = file.bytes();
@@ -26,24 +27,39 @@ bool StartsWith(const MappedFile& file, std::string_view prefix) {
       .starts_with(prefix);
 }
 
+// The first character that is not white space opens a JSON object.
+bool LooksLikeJson(const MappedFile& file) {
+  const auto bytes = file.bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
 void Inspect(const InspectOptions& options) {
-  if (!StartsWith(MappedFile(options.path), "\x93NUMPY")) {
+  const MappedFile file(options.path);
+  if (StartsWith(file, "\x93NUMPY")) {
+    if (!options.mask.empty())
+      throw InputError("--mask: is for checking a plan, and {} is a mask", options.path);
+    InspectMask(options);
+  } else if (LooksLikeJson(file)) {
+    InspectPlan(options);
+  } else {
     throw InputError(
         "{}: not a file that inspect knows; it takes a mask (.npy of bool or uint8, [lanes, q, kv] "
-        "or "
-        "[layers, lanes, q, kv])",
+        "or [layers, lanes, q, kv]) or a "
+        "plan (.json)",
         options.path);
   }
-  InspectMask(options);
 }
 
 }  // namespace
 
 void RegisterInspect(CLI::App& parent) {
-  CLI::App& inspect = *parent.add_subcommand("inspect", "what is in a file: a mask");
+  CLI::App& inspect = *parent.add_subcommand("inspect", "what is in a file: a mask or a plan");
   auto options = std::make_shared<InspectOptions>();
   inspect
-      .add_option("file", options->path, "a mask: .npy, with the .json beside it if there is one")
+      .add_option("file", options->path,
+                  "a mask (.npy, with the .json beside it if there is one) or a plan (.json)")
       ->required();
   AddNumber(inspect, "--layer", options->layer, {.min = 0},
             "one layer of a mask with several (counted from 0)");
@@ -53,6 +69,7 @@ void RegisterInspect(CLI::App& parent) {
       ->type_name("FILE");
   inspect.add_flag("--each-head", options->each_head,
                    "with --png: a picture of every head, side by side");
+  inspect.add_option("--mask", options->mask, "check a plan against this mask")->type_name("FILE");
   AddJson(inspect, options->json);
   inspect.footer(kExamples);
   inspect.callback([options] { Inspect(*options); });

@@ -14,9 +14,12 @@ struct InspectOptions {
   std::optional<int64_t> head;   // the picture of one head instead of the mean
   bool each_head = false;        // the PNG holds one picture per head
   std::string png;
+  std::string mask;  // check a plan against it
   bool json = false;
 };
 
 void InspectMask(const InspectOptions& options);
+void InspectPlan(
+    const InspectOptions& options);  // throws Error if the file contradicts itself or the mask
 
 }  // namespace equitile

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "equitile/pattern/block_mask.h"
@@ -21,6 +22,22 @@ struct CostModel {
 
 // [lanes][q_blocks] kept blocks of every row.
 std::vector<int32_t> RowBlocks(const BlockMask& mask);
+
+// Counted when first asked for, once for all planners of a mask; some never ask. The mask must stay
+// where it is.
+class RowCounts {
+ public:
+  explicit RowCounts(const BlockMask& mask) : mask_(mask) {}
+  std::span<const int32_t> Blocks() {  // RowBlocks(mask)
+    if (blocks_.empty()) blocks_ = RowBlocks(mask_);
+    return blocks_;
+  }
+
+ private:
+  const BlockMask& mask_;
+  std::vector<int32_t> blocks_;
+};
+
 // [lanes][q_blocks] cost of every row.
 std::vector<int64_t> RowCosts(const BlockMask& mask, const CostModel& model);
 

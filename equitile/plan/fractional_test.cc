@@ -34,7 +34,8 @@ Plan PlanOf(const BlockMask& mask, int32_t ranks, const Cluster& cluster = {},
 }
 
 Score ScoreOf(const Plan& plan, const BlockMask& mask, const Cluster& cluster = {}) {
-  return ScorePlan(plan, mask, RowBlocks(mask), {}, cluster);
+  RowCounts rows(mask);
+  return ScorePlan(plan, mask, rows, {}, cluster);
 }
 
 // Bytes of the busiest rank, relative to plain Ulysses.

@@ -33,10 +33,11 @@ void AddNeed(const BlockMask& mask, int64_t lane, Range rows, std::span<uint64_t
 }
 
 RingNeed::RingNeed(const Plan& plan, const BlockMask& mask, const RingGroup& ring)
-    : plan_(plan), mask_(mask), ring_(ring), ring_rank_(static_cast<size_t>(plan.ranks()), -1) {
+    : plan_(plan), mask_(mask), ring_(ring) {
   const int32_t ring_size = static_cast<int32_t>(ring.ranks.size());
   last_stages_.assign(ring.kv_owner.size(), ring_size - 1);
   if (!plan.needed_kv_only()) return;
+  ring_rank_.resize(static_cast<size_t>(plan.ranks()));
   sets_ = RingKvSets(ring);
   need_.resize(ring.ranks.size() * static_cast<size_t>(mask.WordsPerRow()));
   for (int32_t r = 0; r < ring_size; ++r) {

@@ -80,6 +80,7 @@ Moved CountMoved(const Plan& plan) {
     if (plan.planner().name == "ulysses") return {.q_blocks = 0, .kv_blocks = 0};
     return {};
   }
+  if (plan.Stages() == 1) return {.q_blocks = 0, .kv_blocks = 0};
   const int64_t ring_size = plan.Stages();
   const std::vector<int32_t> q_home = EvenOwners(plan.problem().grid.QBlocks(), ring_size);
   const std::vector<int32_t> kv_home = EvenOwners(plan.problem().grid.KvBlocks(), ring_size);

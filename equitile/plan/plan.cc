@@ -1,26 +1,28 @@
 #include "equitile/plan/plan.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <string_view>
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
+#include "equitile/plan/plan_check.h"
 
 namespace equitile {
 namespace {
 
 // Neighbouring runs of one rank become one run.
-RowRuns Joined(const RowRuns& runs) {
-  RowRuns joined;
-  for (const RowRun& run : runs) {
-    if (!joined.empty() && joined.back().rank == run.rank && joined.back().stage == run.stage) {
-      joined.back().end = run.end;
+void Join(RowRuns& runs) {
+  size_t kept = 0;
+  for (size_t i = 1; i < runs.size(); ++i) {
+    if (runs[kept].rank == runs[i].rank && runs[kept].stage == runs[i].stage) {
+      runs[kept].end = runs[i].end;
     } else {
-      joined.push_back(run);
+      runs[++kept] = runs[i];
     }
   }
-  return joined;
+  if (!runs.empty()) runs.resize(kept + 1);
 }
 
 uint64_t HashRuns(const RowRuns& runs) {
@@ -33,152 +35,33 @@ uint64_t HashRuns(const RowRuns& runs) {
   return hash.Digest();
 }
 
-Problem CanonicalOrders(Problem problem) {
-  const bool natural = std::all_of(problem.orders.begin(), problem.orders.end(),
-                                   [](TokenOrder order) { return order == TokenOrder::kFHW; });
-  if (natural) {
-    problem.orders.clear();
-    problem.token_grid = {};
-  }
-  return problem;
-}
-
 // One copy of every distinct row map, numbered in the order in which lanes first use them.
 void ShareRowMaps(PlanParts& parts) {
+  std::vector<RowRuns>& maps = parts.row_maps;
+  for (RowRuns& runs : maps) Join(runs);
+  std::vector<int32_t> by_content(maps.size());
+  std::iota(by_content.begin(), by_content.end(), 0);
+  auto runs_of = [&](int32_t map) -> const RowRuns& { return maps[static_cast<size_t>(map)]; };
+  std::sort(by_content.begin(), by_content.end(),
+            [&](int32_t a, int32_t b) { return runs_of(a) < runs_of(b); });
+  std::vector<int32_t> same_as(maps.size());  // the first in by_content of the same content
+  for (size_t i = 0; i < by_content.size(); ++i) {
+    const bool repeats = i > 0 && runs_of(by_content[i]) == runs_of(by_content[i - 1]);
+    same_as[static_cast<size_t>(by_content[i])] =
+        repeats ? same_as[static_cast<size_t>(by_content[i - 1])] : by_content[i];
+  }
   std::vector<RowRuns> shared;
-  std::multimap<uint64_t, int32_t> known;               // hash of runs -> index in shared
-  std::vector<int32_t> now(parts.row_maps.size(), -1);  // old index -> new
+  std::vector<int32_t> number(maps.size(), -1);
   for (int32_t& map : parts.map_of_lane) {
-    int32_t& index = now[static_cast<size_t>(map)];
+    const int32_t content = same_as[static_cast<size_t>(map)];
+    int32_t& index = number[static_cast<size_t>(content)];
     if (index < 0) {
-      RowRuns runs = Joined(parts.row_maps[static_cast<size_t>(map)]);
-      const uint64_t hash = HashRuns(runs);
-      const auto [first, last] = known.equal_range(hash);
-      const auto same = std::find_if(first, last, [&](const auto& entry) {
-        return shared[static_cast<size_t>(entry.second)] == runs;
-      });
-      if (same != last) {
-        index = same->second;
-      } else {
-        index = static_cast<int32_t>(shared.size());
-        known.emplace(hash, index);
-        shared.push_back(std::move(runs));
-      }
+      index = static_cast<int32_t>(shared.size());
+      shared.push_back(std::move(maps[static_cast<size_t>(content)]));
     }
     map = index;
   }
-  parts.row_maps = std::move(shared);
-}
-
-void CheckRuns(const RowRuns& runs, const Problem& problem, Movement movement) {
-  const int64_t q_blocks = problem.grid.QBlocks();
-  int32_t begin = 0;
-  std::vector<std::pair<int32_t, int32_t>> stage_of;  // (rank, stage)
-  stage_of.reserve(runs.size());
-  for (const RowRun& run : runs) {
-    if (run.end <= begin || run.end > q_blocks) {
-      throw InputError("[plan] rows {} to {}: runs of rows must ascend and end at {}", begin,
-                       run.end, q_blocks);
-    }
-    if (run.rank < 0 || run.rank >= problem.ranks) {
-      throw InputError("[plan] row {}: owner {} is not a rank; ranks are 0 to {}", begin, run.rank,
-                       problem.ranks - 1);
-    }
-    if (run.stage < 0 || (movement == Movement::kRing && run.stage != 0)) {
-      throw InputError(
-          "[plan] row {}: stage {}; a ring plan has head group 0 only, others 0 and up", begin,
-          run.stage);
-    }
-    stage_of.emplace_back(run.rank, run.stage);
-    begin = run.end;
-  }
-  if (begin != q_blocks) throw InputError("[plan] rows {} to {} have no owner", begin, q_blocks);
-  std::sort(stage_of.begin(), stage_of.end());
-  for (size_t i = 1; i < stage_of.size(); ++i) {
-    if (stage_of[i].first == stage_of[i - 1].first &&
-        stage_of[i].second != stage_of[i - 1].second) {
-      throw InputError(
-          "[plan] rank {} has rows of one lane in stages {} and {}; a lane travels to a rank in "
-          "one stage",
-          stage_of[i].first, stage_of[i - 1].second, stage_of[i].second);
-    }
-  }
-}
-
-void CheckRows(const PlanParts& parts) {
-  if (std::ssize(parts.map_of_lane) != parts.problem.lanes.Count()) {
-    throw InputError("[plan] row owners for {} lanes; there are {}", parts.map_of_lane.size(),
-                     parts.problem.lanes.Count());
-  }
-  for (int32_t map : parts.map_of_lane) {
-    if (map < 0 || map >= std::ssize(parts.row_maps)) {
-      throw InputError("[plan] row map {} does not exist; there are {}", map,
-                       parts.row_maps.size());
-    }
-  }
-  for (const RowRuns& runs : parts.row_maps) CheckRuns(runs, parts.problem, parts.movement);
-}
-
-// Marks `items` as used; each must be in [0, used.size()) and new.
-void UseOnce(const std::vector<int32_t>& items, const char* what, std::vector<bool>& used) {
-  for (int32_t item : items) {
-    if (item < 0 || item >= std::ssize(used)) {
-      throw InputError("[plan] ring group with {} {}: there are {}", what, item, used.size());
-    }
-    if (used[static_cast<size_t>(item)])
-      throw InputError("[plan] {} {} is in two ring groups", what, item);
-    used[static_cast<size_t>(item)] = true;
-  }
-}
-
-void CheckAllUsed(const std::vector<bool>& used, const char* what) {
-  const auto missing = std::find(used.begin(), used.end(), false);
-  if (missing != used.end())
-    throw InputError("[plan] {} {} is in no ring group", what, missing - used.begin());
-}
-
-void CheckRings(const PlanParts& parts) {
-  if (parts.movement == Movement::kExchange) {
-    if (!parts.rings.empty())
-      throw InputError("[plan] {} ring groups in an exchange plan; it has none",
-                       parts.rings.size());
-    return;
-  }
-  if (parts.rings.empty()) throw InputError("[plan] a ring plan without ring groups");
-  std::vector<bool> rank_used(static_cast<size_t>(parts.problem.ranks));
-  std::vector<bool> lane_used(static_cast<size_t>(parts.problem.lanes.Count()));
-  for (const RingGroup& ring : parts.rings) {
-    if (ring.ranks.empty() || ring.ranks.size() != parts.rings[0].ranks.size()) {
-      throw InputError("[plan] ring groups of {} and {} ranks; all must be equal and not empty",
-                       parts.rings[0].ranks.size(), ring.ranks.size());
-    }
-    UseOnce(ring.ranks, "rank", rank_used);
-    UseOnce(ring.lanes, "lane", lane_used);
-    if (std::ssize(ring.kv_owner) != parts.problem.grid.KvBlocks()) {
-      throw InputError("[plan] ring group owns {} kv blocks; there are {}", ring.kv_owner.size(),
-                       parts.problem.grid.KvBlocks());
-    }
-    for (int32_t owner : ring.kv_owner) {
-      if (owner < 0 || owner >= std::ssize(ring.ranks)) {
-        throw InputError("[plan] kv owner {}: ring ranks are 0 to {}", owner,
-                         ring.ranks.size() - 1);
-      }
-    }
-    std::vector<int32_t> members = ring.ranks;
-    std::sort(members.begin(), members.end());
-    for (int32_t lane : ring.lanes) {
-      for (const RowRun& run :
-           parts.row_maps[static_cast<size_t>(parts.map_of_lane[static_cast<size_t>(lane)])]) {
-        if (!std::binary_search(members.begin(), members.end(), run.rank)) {
-          throw InputError(
-              "[plan] lane {}: rows up to {} are on rank {}, which is not in the lane's ring group",
-              lane, run.end, run.rank);
-        }
-      }
-    }
-  }
-  CheckAllUsed(rank_used, "rank");
-  CheckAllUsed(lane_used, "lane");
+  maps = std::move(shared);
 }
 
 int32_t StagesOf(const PlanParts& parts) {
@@ -226,24 +109,12 @@ uint64_t HashParts(const PlanParts& parts) {
   return hash.Digest();
 }
 
-Problem CheckedProblem(Problem problem) {
-  if (problem.ranks < 1) throw InputError("[plan] {} ranks: at least 1", problem.ranks);
-  CheckBlockGrid(problem.grid);
-  if (problem.lanes.batch < 1 || problem.lanes.heads < 1) {
-    throw InputError("[plan] batch {} and heads {}: both must be positive", problem.lanes.batch,
-                     problem.lanes.heads);
-  }
-  if (!problem.orders.empty() && std::ssize(problem.orders) != problem.lanes.Count()) {
-    throw InputError("[plan] {} token orders for {} lanes", problem.orders.size(),
-                     problem.lanes.Count());
-  }
-  problem = CanonicalOrders(std::move(problem));
-  if (problem.orders.empty()) return problem;
-  if (problem.grid.q_tokens != problem.grid.kv_tokens ||
-      problem.token_grid.Tokens() != problem.grid.q_tokens) {
-    throw InputError(
-        "[plan] token orders need a token grid of {} query and {} key tokens; it has {}",
-        problem.grid.q_tokens, problem.grid.kv_tokens, problem.token_grid.Tokens());
+Problem CanonicalOrders(Problem problem) {
+  const bool natural = std::all_of(problem.orders.begin(), problem.orders.end(),
+                                   [](TokenOrder order) { return order == TokenOrder::kFHW; });
+  if (natural) {
+    problem.orders.clear();
+    problem.token_grid = {};
   }
   return problem;
 }
@@ -260,11 +131,9 @@ std::string PlannerLabel::Text() const {
 
 Plan::Plan(PlanParts parts) : parts_(std::move(parts)) {
   parts_.problem = CheckedProblem(std::move(parts_.problem));
-  CheckRows(parts_);
-  CheckRings(parts_);
+  CheckPlanParts(parts_);
   parts_ = CanonicalParts(std::move(parts_));
   stages_ = StagesOf(parts_);
-  hash_ = HashParts(parts_);
 }
 
 int32_t Plan::RowOwner(int64_t lane, int64_t q_block) const {
@@ -284,7 +153,7 @@ std::vector<int32_t> Plan::RowOwners(int64_t lane) const {
 bool Plan::SplitsRows() const { return movement() == Movement::kRing && stages_ > 1; }
 
 Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
-                  const std::vector<UlyssesGroup>& groups, bool needed_kv_only) {
+                  std::vector<UlyssesGroup> groups, bool needed_kv_only) {
   const int32_t group_count = static_cast<int32_t>(groups.size());
   if (group_count == 0 || problem.ranks % group_count != 0) {
     throw InputError("[plan] {} Ulysses groups do not divide {} ranks", group_count, problem.ranks);
@@ -303,20 +172,23 @@ Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
       .map_of_lane = std::vector<int32_t>(static_cast<size_t>(problem.lanes.Count()), -1),
       .rings = {}};
   for (int32_t g = 0; g < group_count; ++g) {
-    const UlyssesGroup& group = groups[static_cast<size_t>(g)];
-    RingGroup ring{.ranks = {}, .lanes = group.lanes, .kv_owner = group.kv_owner};
+    UlyssesGroup& group = groups[static_cast<size_t>(g)];
+    RingGroup ring{
+        .ranks = {}, .lanes = std::move(group.lanes), .kv_owner = std::move(group.kv_owner)};
     for (int32_t r = 0; r < ring_size; ++r) {
       ring.ranks.push_back(g / item_groups * item_groups * ring_size + r * item_groups +
                            g % item_groups);
     }
     RowRuns runs;
-    for (int32_t owner : group.q_owner) {
+    for (size_t row = 0; row < group.q_owner.size(); ++row) {
+      const int32_t owner = group.q_owner[row];
       EQ_CHECK(owner >= 0 && owner < ring_size, "q owner {} in a ring of {}", owner, ring_size);
-      runs.push_back({.end = static_cast<int32_t>(runs.size()) + 1,
-                      .rank = ring.ranks[static_cast<size_t>(owner)],
-                      .stage = 0});
+      if (row == 0 || owner != group.q_owner[row - 1]) {
+        runs.push_back({.end = 0, .rank = ring.ranks[static_cast<size_t>(owner)], .stage = 0});
+      }
+      runs.back().end = static_cast<int32_t>(row) + 1;
     }
-    for (int32_t lane : group.lanes) {
+    for (int32_t lane : ring.lanes) {
       EQ_CHECK(lane >= 0 && lane < problem.lanes.Count(), "lane {}", lane);
       parts.map_of_lane[static_cast<size_t>(lane)] = static_cast<int32_t>(parts.row_maps.size());
     }

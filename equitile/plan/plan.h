@@ -3,6 +3,7 @@
 // many masks of the same shape.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -41,7 +42,7 @@ struct RowRun {
   int32_t stage = 0;  // head group: stage k+1 is exchanged while stage k is computed. One per
                       // (lane, rank). 0 in ring plans
 
-  friend bool operator==(const RowRun&, const RowRun&) = default;
+  friend auto operator<=>(const RowRun&, const RowRun&) = default;
 };
 using RowRuns = std::vector<RowRun>;
 
@@ -94,6 +95,9 @@ struct PlanParts {
   friend bool operator==(const PlanParts&, const PlanParts&) = default;
 };
 
+// An order for every lane that is not natural, or none at all.
+Problem CanonicalOrders(Problem problem);
+
 // The one form of parts that are equal: neighbouring runs of one rank joined, equal row maps
 // shared, no orders when all are natural. Checks nothing.
 PlanParts CanonicalParts(PlanParts parts);
@@ -127,16 +131,13 @@ class Plan {
     return stages_;
   }                         // ring: R; exchange: number of head groups, at least 1
   bool SplitsRows() const;  // partial results are merged: not bit-reproducible
-  uint64_t hash() const {
-    return hash_;
-  }  // of every part; the same on every machine and in every run
+  uint64_t hash() const { return HashParts(parts_); }  // computed at every call
 
   friend bool operator==(const Plan& a, const Plan& b) { return a.parts_ == b.parts_; }
 
  private:
   PlanParts parts_;
   int32_t stages_ = 1;
-  uint64_t hash_ = 0;
 };
 
 // --- What partitioners hand over
@@ -157,7 +158,7 @@ struct UlyssesGroup {
 // groups, each batch item has its own range of ranks (where its home is), and inside it the same
 // numbering.
 Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
-                  const std::vector<UlyssesGroup>& groups, bool needed_kv_only);
+                  std::vector<UlyssesGroup> groups, bool needed_kv_only);
 
 // Exchange plan; runs_of_lane: [lanes]. Always complete rows, each on one rank.
 Plan MakeExchangePlan(const Problem& problem, const PlannerLabel& label,

@@ -139,7 +139,15 @@ TEST(Plan, RefusesWhatIsNoPlan) {
         p.rings[0].ranks = {0};
         p.rings[0].kv_owner.assign(4, 0);
       },
-      "not in the lane's ring group");
+      "rank 1 is in no ring group");
+  const std::vector<int32_t> alone = {0, 0, 0, 0};
+  const Plan two = MakeRingPlan(SmallProblem(2), {.name = "usp", .ulysses = 2, .ring = 1},
+                                {{.lanes = {0}, .q_owner = alone, .kv_owner = alone},
+                                 {.lanes = {1}, .q_owner = alone, .kv_owner = alone}},
+                                false);
+  refused(
+      two, [](PlanParts& p) { p.row_maps[0][0].rank = 1; },
+      "rank 1, which is not in the lane's ring group");
 }
 
 }  // namespace

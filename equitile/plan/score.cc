@@ -2,11 +2,11 @@
 
 namespace equitile {
 
-Score ScorePlan(const Plan& plan, const BlockMask& mask, std::span<const int32_t> row_blocks,
-                const CostModel& model, const Cluster& cluster) {
+Score ScorePlan(const Plan& plan, const BlockMask& mask, RowCounts& rows, const CostModel& model,
+                const Cluster& cluster, std::optional<StageWork> work) {
   CheckCluster(cluster, plan.ranks());
   Score score;
-  score.work = CountStageWork(plan, mask, row_blocks);
+  score.work = work ? std::move(*work) : CountStageWork(plan, mask, rows.Blocks());
   score.imbalance = MeasureImbalance(plan, score.work, model, cluster.speeds);
   score.moved = CountMoved(plan);
   score.traffic = CountTraffic(plan, HomeMap(plan.problem()), mask, cluster.wire);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "equitile/pattern/block_mask.h"
@@ -22,9 +23,9 @@ struct Score {
   Traffic traffic;
 };
 
-// row_blocks: RowBlocks(mask).
-Score ScorePlan(const Plan& plan, const BlockMask& mask, std::span<const int32_t> row_blocks,
-                const CostModel& model, const Cluster& cluster);
+// work: where it is known from planning, else it is counted.
+Score ScorePlan(const Plan& plan, const BlockMask& mask, RowCounts& rows, const CostModel& model,
+                const Cluster& cluster, std::optional<StageWork> work = std::nullopt);
 
 // The imbalance of a kept plan for a new mask, in one pass over the mask. Throws InputError if the
 // mask does not fit.

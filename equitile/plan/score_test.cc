@@ -30,7 +30,8 @@ TEST(Score, EqualsTheWalkOverTheLoweredProgram) {
     const Plan plan = random.MakePlan(problem);
     Cluster cluster;
     cluster.wire = {.head_dim = 8 * random.Between(1, 20), .value_bytes = 4};
-    const Score score = ScorePlan(plan, mask, RowBlocks(mask), {}, cluster);
+    RowCounts rows(mask);
+    const Score score = ScorePlan(plan, mask, rows, {}, cluster);
     const Accounts accounts = TakeAccounts(Lower(plan, mask), HomeMap(problem), mask, cluster.wire);
     RC_ASSERT(score.work == accounts.work);
     RC_ASSERT(score.traffic.sent == accounts.traffic.sent);
@@ -53,7 +54,8 @@ TEST(Score, WorkAddsUpAndBoundsHold) {
                                                : CostModel{.block = random.Between(1, 1000),
                                                            .row = random.Between(0, 1000)};
     const std::vector<int32_t> row_blocks = RowBlocks(mask);
-    const Score score = ScorePlan(plan, mask, row_blocks, model, cluster);
+    RowCounts rows(mask);
+    const Score score = ScorePlan(plan, mask, rows, model, cluster);
     int64_t blocks = 0;
     for (const Work& work : score.work.work) blocks += work.blocks;
     RC_ASSERT(blocks == mask.Kept());
@@ -75,7 +77,8 @@ TEST(Score, EmptyMaskIsBalanced) {
   const Problem problem{
       .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
   for (const Plan& plan : {PlanUlysses(problem), PlanRing(problem), PlanUsp(problem, 2, 2)}) {
-    const Score score = ScorePlan(plan, mask, RowBlocks(mask), {}, {});
+    RowCounts rows(mask);
+    const Score score = ScorePlan(plan, mask, rows, {}, {});
     EXPECT_EQ(score.imbalance.rho, 1);
     EXPECT_EQ(score.imbalance.rho_paper, 1);
     EXPECT_EQ(score.moved.q_blocks, 0);
@@ -91,7 +94,8 @@ TEST(Score, BytesOfPlainUlyssesByHand) {
                                           {.q_tokens = 512, .kv_tokens = 512, .block_tokens = 64});
   const Problem problem{
       .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
-  const Score score = ScorePlan(PlanUlysses(problem), mask, RowBlocks(mask), {}, {});
+  RowCounts rows(mask);
+  const Score score = ScorePlan(PlanUlysses(problem), mask, rows, {}, {});
   const int64_t tokens = 6 * 64, qkv = tokens * 3 * 128 * 4, o = tokens * (128 * 4 + 4);
   for (int32_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(score.traffic.received[static_cast<size_t>(rank)], qkv + o);
@@ -105,7 +109,8 @@ TEST(Score, BytesOfPlainRingByHand) {
                                           {.q_tokens = 512, .kv_tokens = 512, .block_tokens = 64});
   const Problem problem{
       .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
-  const Score score = ScorePlan(PlanRing(problem), mask, RowBlocks(mask), {}, {});
+  RowCounts rows(mask);
+  const Score score = ScorePlan(PlanRing(problem), mask, rows, {}, {});
   for (int32_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(score.traffic.sent[static_cast<size_t>(rank)], 3 * 4 * 128 * 2 * 128 * 4);
     EXPECT_EQ(score.traffic.received[static_cast<size_t>(rank)], 3 * 4 * 128 * 2 * 128 * 4);

@@ -1,9 +1,8 @@
 #include "equitile/plan/traffic.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <tuple>
+#include <utility>
 
 #include "equitile/plan/kv_need.h"
 
@@ -95,24 +94,22 @@ struct AlikeLanes {
 // Those of `lanes` with one row map (where `by_rows`), batch item and order, in the order in which
 // they first come.
 std::vector<AlikeLanes> Alike(const Plan& plan, const std::vector<int32_t>& lanes, bool by_rows) {
-  std::map<std::tuple<int32_t, int64_t, TokenOrder>, size_t> known;
+  const Problem& problem = plan.problem();
+  const int64_t orders = problem.orders.empty() ? 1 : static_cast<int64_t>(kTokenOrders.size());
+  const int64_t maps = by_rows ? std::ssize(plan.parts().row_maps) : 1;
+  std::vector<int32_t> number(static_cast<size_t>(maps * problem.lanes.batch * orders), -1);
   std::vector<AlikeLanes> alike;
   for (int32_t lane : lanes) {
-    const int32_t map = by_rows ? plan.parts().map_of_lane[static_cast<size_t>(lane)] : 0;
-    const auto [entry, is_new] = known.try_emplace(
-        {map, plan.problem().lanes.BatchOf(lane), plan.problem().OrderOf(lane)}, alike.size());
-    if (is_new) alike.push_back({lane, 0});
-    ++alike[entry->second].count;
+    const int64_t map = by_rows ? plan.parts().map_of_lane[static_cast<size_t>(lane)] : 0;
+    const int64_t kind = (map * problem.lanes.batch + problem.lanes.BatchOf(lane)) * orders +
+                         static_cast<int64_t>(problem.OrderOf(lane));
+    int32_t& index = number[static_cast<size_t>(kind)];
+    if (index < 0) {
+      index = static_cast<int32_t>(alike.size());
+      alike.push_back({lane, 0});
+    }
+    ++alike[static_cast<size_t>(index)].count;
   }
-  return alike;
-}
-
-// Where the mask decides which K/V move, every lane stands for itself.
-std::vector<AlikeLanes> AlikeInKv(const Plan& plan, const std::vector<int32_t>& lanes,
-                                  bool by_rows) {
-  if (!plan.needed_kv_only()) return Alike(plan, lanes, by_rows);
-  std::vector<AlikeLanes> alike;
-  for (int32_t lane : lanes) alike.push_back({lane, 1});
   return alike;
 }
 
@@ -129,7 +126,14 @@ void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
     Range rows;
   };
   std::vector<Rows> held;
-  for (const auto& [lane, count] : AlikeInKv(plan, AllLanes(plan), /*by_rows=*/true)) {
+  // Where the mask decides which K/V move, every lane stands for itself.
+  std::vector<AlikeLanes> alike;
+  if (plan.needed_kv_only()) {
+    for (int32_t lane : AllLanes(plan)) alike.push_back({lane, 1});
+  } else {
+    alike = Alike(plan, AllLanes(plan), /*by_rows=*/true);
+  }
+  for (const auto& [lane, count] : alike) {
     held.clear();
     int64_t begin = 0;
     for (const RowRun& run : plan.RunsOf(lane)) {
@@ -170,42 +174,74 @@ void AddAround(std::vector<int64_t>& change, int32_t first, int32_t count, int64
 
 // K/V of one ring: to their owners, then around; `sent`, `received`: [ranks] tokens passed on
 // inside the ring.
-void AddRingKv(const Plan& plan, const BlockMask& mask, const RingGroup& ring, Demand& demand,
-               std::vector<int64_t>& sent, std::vector<int64_t>& received) {
-  const int32_t ring_size = static_cast<int32_t>(ring.ranks.size());
-  RingNeed need(plan, mask, ring);
-  std::vector<int64_t> sent_change(ring.ranks.size() + 1, 0),
-      received_change(ring.ranks.size() + 1, 0);
-  for (const auto& [lane, count] : AlikeInKv(plan, ring.lanes, /*by_rows=*/false)) {
-    const std::vector<int32_t>& last_stages = need.LastStages(lane);
-    for (int64_t begin = 0; begin < mask.KvBlocks();) {
-      const int32_t owner = ring.kv_owner[static_cast<size_t>(begin)],
-                    last = last_stages[static_cast<size_t>(begin)];
-      int64_t end = begin + 1;
-      while (end < mask.KvBlocks() && ring.kv_owner[static_cast<size_t>(end)] == owner &&
-             last_stages[static_cast<size_t>(end)] == last) {
+class RingKv {
+ public:
+  RingKv(const Plan& plan, const BlockMask& mask, Demand& demand, std::vector<int64_t>& sent,
+         std::vector<int64_t>& received)
+      : plan_(plan),
+        mask_(mask),
+        demand_(demand),
+        sent_(sent),
+        received_(received),
+        ring_size_(plan.Stages()),
+        sent_change_(static_cast<size_t>(ring_size_) + 1),
+        received_change_(static_cast<size_t>(ring_size_) + 1) {}
+
+  void Add(const RingGroup& ring) {
+    if (plan_.needed_kv_only()) {
+      RingNeed need(plan_, mask_, ring);
+      for (int32_t lane : ring.lanes) AddLane(ring, {lane, 1}, need.LastStages(lane));
+    } else if (ring_size_ == 1) {
+      for (const auto& [lane, count] : Alike(plan_, ring.lanes, /*by_rows=*/false)) {
+        demand_.Add(lane, {0, mask_.KvBlocks()}, ring.ranks[0], count);
+      }
+    } else {
+      last_stages_.assign(ring.kv_owner.size(), ring_size_ - 1);
+      for (const AlikeLanes& lanes : Alike(plan_, ring.lanes, /*by_rows=*/false))
+        AddLane(ring, lanes, last_stages_);
+    }
+    int64_t sent_now = 0, received_now = 0;
+    for (size_t r = 0; r < ring.ranks.size(); ++r) {
+      sent_[static_cast<size_t>(ring.ranks[r])] += sent_now += std::exchange(sent_change_[r], 0);
+      received_[static_cast<size_t>(ring.ranks[r])] += received_now +=
+          std::exchange(received_change_[r], 0);
+    }
+    sent_change_.back() = received_change_.back() = 0;
+  }
+
+ private:
+  void AddLane(const RingGroup& ring, const AlikeLanes& lanes,
+               const std::vector<int32_t>& last_stages) {
+    const BlockGrid& grid = mask_.grid();
+    for (size_t begin = 0; begin < last_stages.size();) {
+      const int32_t owner = ring.kv_owner[begin], last = last_stages[begin];
+      size_t end = begin + 1;
+      while (end < last_stages.size() && ring.kv_owner[end] == owner && last_stages[end] == last)
         ++end;
-      }
-      if (last != kNeverNeeded) {
-        demand.Add(lane, {begin, end}, ring.ranks[static_cast<size_t>(owner)], count);
-        // Handed on by ring ranks owner, owner - 1, ..., `last` of them, each to the one below.
-        const int64_t tokens =
-            (mask.grid().KvBlockTokens(end - 1).end - mask.grid().KvBlockTokens(begin).begin) *
-            count;
-        if (last > 0) {
-          AddAround(sent_change, (owner - last + 1 + ring_size) % ring_size, last, tokens);
-          AddAround(received_change, (owner - last + ring_size) % ring_size, last, tokens);
-        }
-      }
+      const Range blocks{static_cast<int64_t>(begin), static_cast<int64_t>(end)};
       begin = end;
+      if (last == kNeverNeeded) continue;
+      demand_.Add(lanes.lane, blocks, ring.ranks[static_cast<size_t>(owner)], lanes.count);
+      if (last == 0) continue;
+      // Handed on by ring ranks owner, owner - 1, ..., `last` of them, each to the one below.
+      const int64_t tokens =
+          grid.KvBlockTokens(blocks.end - 1).end - grid.KvBlockTokens(blocks.begin).begin;
+      AddAround(sent_change_, (owner - last + 1 + ring_size_) % ring_size_, last,
+                tokens * lanes.count);
+      AddAround(received_change_, (owner - last + ring_size_) % ring_size_, last,
+                tokens * lanes.count);
     }
   }
-  int64_t sent_now = 0, received_now = 0;
-  for (size_t r = 0; r < ring.ranks.size(); ++r) {
-    sent[static_cast<size_t>(ring.ranks[r])] += sent_now += sent_change[r];
-    received[static_cast<size_t>(ring.ranks[r])] += received_now += received_change[r];
-  }
-}
+
+  const Plan& plan_;
+  const BlockMask& mask_;
+  Demand& demand_;
+  std::vector<int64_t>& sent_;
+  std::vector<int64_t>& received_;
+  int32_t ring_size_;
+  std::vector<int64_t> sent_change_, received_change_;  // [R + 1] differences around the ring
+  std::vector<int32_t> last_stages_;                    // [kv_blocks]
+};
 
 }  // namespace
 
@@ -236,8 +272,8 @@ Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& ma
   if (plan.movement() == Movement::kExchange) {
     AddExchangedKv(plan, mask, kv);
   } else {
-    for (const RingGroup& ring : plan.rings())
-      AddRingKv(plan, mask, ring, kv, passed_sent, passed_received);
+    RingKv around(plan, mask, kv, passed_sent, passed_received);
+    for (const RingGroup& ring : plan.rings()) around.Add(ring);
   }
   q.Resolve();
   kv.Resolve();
