@@ -1,0 +1,302 @@
+// The compiled half of the Python package: numbers and text only. python/equitile/__init__.py gives
+// them names, types and documentation.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+
+#include "equitile/base/error.h"
+#include "equitile/base/timer.h"
+#include "equitile/base/topology.h"
+#include "equitile/io/plan_file.h"
+#include "equitile/io/plan_report_json.h"
+#include "equitile/kernel/attention.h"
+#include "equitile/kernel/target.h"
+#include "equitile/plan/mask_hash.h"
+#include "equitile/plan/planner.h"
+#include "equitile/plan/program.h"
+#include "equitile/plan/report.h"
+
+namespace py = pybind11;
+using namespace equitile;
+
+namespace {
+
+// The part of DLPack (github.com/dmlc/dlpack, ABI version 0) that is read here.
+struct DlTensor {
+  void* data;
+  int32_t device_type, device_id;
+  int32_t ndim;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: contiguous
+  uint64_t byte_offset;
+};
+struct DlManagedTensor {
+  DlTensor tensor;
+  void* manager;
+  void (*deleter)(DlManagedTensor*);
+};
+
+DType DTypeOf(int code, int bits) {
+  if (code == 2 && bits == 32) return DType::kF32;
+  if (code == 2 && bits == 16) return DType::kF16;
+  if (code == 4 && bits == 16) return DType::kBF16;
+  throw InputError("[python] an array's dtype is neither float32, float16 nor bfloat16");
+}
+
+// A rank-4 array of any library, viewed without a copy for as long as this lives.
+class Array {
+ public:
+  explicit Array(const py::object& object) {
+    if (py::isinstance<py::array>(object)) {
+      ViewNumpy(py::reinterpret_borrow<py::array>(object));
+    } else {
+      ViewDlPack(object);
+    }
+  }
+  ~Array() {
+    if (managed_ != nullptr && managed_->deleter != nullptr) managed_->deleter(managed_);
+  }
+  Array(const Array&) = delete;
+  Array& operator=(const Array&) = delete;
+
+  const View& view() const { return view_; }
+
+ private:
+  void ViewNumpy(const py::array& array) {
+    const char kind = array.dtype().kind();
+    const auto bytes = static_cast<int64_t>(array.itemsize());
+    const DType dtype = DTypeOf(kind == 'f' ? 2 : -1, static_cast<int>(bytes) * 8);
+    Shape shape;
+    Strides strides{};
+    CheckRank(array.ndim());
+    for (py::ssize_t i = 0; i < array.ndim(); ++i) {
+      shape.Append(array.shape(i));
+      if (array.strides(i) % bytes != 0)
+        throw InputError("[python] an array's strides are not whole elements");
+      strides[static_cast<size_t>(i)] = array.strides(i) / bytes;
+    }
+    keep_ = array;
+    view_ = View(const_cast<void*>(array.data()), dtype, shape, strides);
+  }
+
+  void ViewDlPack(const py::object& object) {
+    if (!py::hasattr(object, "__dlpack__"))
+      throw InputError("[python] neither a NumPy array nor an object with __dlpack__");
+    const py::capsule capsule = object.attr("__dlpack__")();
+    managed_ = static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+    if (managed_ == nullptr) throw py::error_already_set();
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor");  // the tensor is ours to delete now
+    const DlTensor& tensor = managed_->tensor;
+    if (tensor.device_type != 1) throw InputError("[python] an array is not in CPU memory");
+    CheckRank(tensor.ndim);
+    Shape shape;
+    for (int i = 0; i < tensor.ndim; ++i) shape.Append(tensor.shape[i]);
+    Strides strides = ContiguousStrides(shape);
+    if (tensor.strides != nullptr)
+      std::copy(tensor.strides, tensor.strides + tensor.ndim, strides.begin());
+    view_ = View(static_cast<char*>(tensor.data) + tensor.byte_offset,
+                 DTypeOf(tensor.code, tensor.bits), shape, strides);
+  }
+
+  static void CheckRank(int64_t rank) {
+    if (rank != 4) throw InputError("[python] an array has {} dimensions; q, k and v have 4", rank);
+  }
+
+  DlManagedTensor* managed_ = nullptr;
+  py::object keep_;
+  View view_;
+};
+
+using MaskArray = py::array_t<uint8_t, py::array::c_style>;
+
+// mask: [batch, heads, q_blocks, kv_blocks], 0 or not.
+BlockMask MaskOf(const MaskArray& mask, const BlockGrid& grid) {
+  BlockMask bits({mask.shape(0), mask.shape(1)}, grid);
+  const uint8_t* at = mask.data();
+  for (int64_t lane = 0; lane < bits.LaneCount(); ++lane) {
+    for (int64_t q = 0; q < bits.QBlocks(); ++q) {
+      for (int64_t kv = 0; kv < bits.KvBlocks(); ++kv) {
+        if (*at++ != 0) bits.Set(lane, q, kv);
+      }
+    }
+  }
+  return bits;
+}
+
+// All arrays [batch, tokens, heads, head_dim]; lse [batch, heads, q_tokens].
+void RunAttention(const py::object& q, const py::object& k, const py::object& v,
+                  const py::object& out, py::array_t<float> lse,
+                  const std::optional<MaskArray>& mask, int64_t block, float scale, int threads) {
+  const Array q_array(q), k_array(k), v_array(v), out_array(out);
+  const View& view = q_array.view();
+  const BlockGrid grid{view.Extent(1), k_array.view().Extent(1), block};
+  CheckBlockGrid(grid);
+  const Lanes lanes{view.Extent(0), view.Extent(2)};
+  if (mask && (mask->shape(0) != lanes.batch || mask->shape(1) != lanes.heads ||
+               mask->shape(2) != grid.QBlocks() || mask->shape(3) != grid.KvBlocks())) {
+    throw InputError(
+        "[python] the mask has {} x {} lanes of {} x {} blocks; the arrays ask for {} x {} of {} x "
+        "{}",
+        mask->shape(0), mask->shape(1), mask->shape(2), mask->shape(3), lanes.batch, lanes.heads,
+        grid.QBlocks(), grid.KvBlocks());
+  }
+  const AttentionRows rows =
+      mask ? AttentionRows::FromMask(MaskOf(*mask, grid)) : AttentionRows::Dense(lanes, grid);
+  AttentionArgs args;
+  args.lanes = lanes;
+  args.grid = grid;
+  args.head_dim = view.Extent(3);
+  args.scale = scale;
+  args.rows = &rows;
+  args.q = ConstView(view);
+  args.k = ConstView(k_array.view());
+  args.v = ConstView(v_array.view());
+  args.out = out_array.view();
+  args.lse = lse.mutable_data();
+  py::gil_scoped_release release;
+  // Threads and memory of the calling Python thread, kept for its next call.
+  thread_local std::unique_ptr<ThreadPool> pool;
+  thread_local AttentionWorkspace workspace;
+  if (threads == 0) threads = DefaultThreads();
+  if (!pool || pool->Threads() != threads) pool = std::make_unique<ThreadPool>(threads);
+  Attention(args, *pool, workspace);
+}
+
+struct PlanArgs {
+  int32_t ranks;
+  std::string planner;
+  int64_t block, head_dim;
+  bool reproducible;
+  double kernel_gflops;
+  std::string link, node_link;
+  int32_t node_size;
+  std::vector<double> speeds;
+  double reward;
+  std::string dbsp_blocks, dbsp_head_order, dbsp_balance;
+};
+
+template <typename Value>
+Value OneOf(const char* name, const std::string& text,
+            std::initializer_list<std::pair<const char*, Value>> known) {
+  std::string names;
+  for (const auto& [key, value] : known) {
+    if (text == key) return value;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", key);
+  }
+  throw InputError("[python] {} '{}': use one of {}", name, text, names);
+}
+
+PlanOptions OptionsOf(const PlanArgs& args) {
+  PlanOptions options;
+  options.ranks = args.ranks;
+  options.reproducible = args.reproducible;
+  options.dbsp.reward = args.reward;
+  options.dbsp.blocks =
+      OneOf<DbspBlocks>("dbsp_blocks", args.dbsp_blocks,
+                        {{"greedy", DbspBlocks::kBiasedGreedy}, {"swap", DbspBlocks::kSwap}});
+  options.dbsp.head_order = OneOf<DbspHeadOrder>(
+      "dbsp_head_order", args.dbsp_head_order,
+      {{"assignment", DbspHeadOrder::kAssignment}, {"weight", DbspHeadOrder::kWeight}});
+  options.dbsp.balance = OneOf<DbspBalance>("dbsp_balance", args.dbsp_balance,
+                                            {{"both", DbspBalance::kBoth},
+                                             {"heads", DbspBalance::kHeads},
+                                             {"blocks", DbspBalance::kBlocks}});
+  Cluster& cluster = options.cluster;
+  cluster.wire.head_dim = args.head_dim;
+  cluster.gflops = args.kernel_gflops;
+  cluster.link = ParseLink(args.link);
+  cluster.node_size = args.node_size;
+  cluster.node_link = args.node_link.empty() ? cluster.link : ParseLink(args.node_link);
+  cluster.speeds = args.speeds;
+  CheckCluster(cluster, options.ranks);
+  return options;
+}
+
+// [(stage, cargo, from, to, lane, first block, end)]; from or to -1: the homes of the blocks.
+py::list TransfersOf(const Program& program) {
+  constexpr const char* kCargo[] = {"q", "kv", "o"};
+  py::list list;
+  for (size_t stage = 0; stage < program.stages.size(); ++stage) {
+    for (const Span& span : {program.stages[stage].inputs, program.stages[stage].returns}) {
+      for (const Transfer& transfer : program.TransfersOf(span)) {
+        for (const LaneBlocks& blocks : program.BlocksOf(transfer.blocks)) {
+          list.append(py::make_tuple(stage, kCargo[static_cast<size_t>(transfer.cargo)],
+                                     transfer.from, transfer.to, blocks.lane, blocks.begin,
+                                     blocks.end));
+        }
+      }
+    }
+  }
+  return list;
+}
+
+// (report as JSON, plan file as JSON, transfers)
+py::tuple MakePlanOf(const MaskArray& array, const PlanArgs& args) {
+  const BlockMask mask =
+      MaskOf(array, {array.shape(2) * args.block, array.shape(3) * args.block, args.block});
+  const PlanOptions options = OptionsOf(args);
+  const PlannerSpec spec = ParsePlanner(args.planner, options.ranks);
+  const Stopwatch watch;
+  RowCounts rows(mask);
+  MadePlan made = MakePlan(spec, mask, rows, options);
+  const Score score =
+      ScorePlan(made.plan, mask, rows, options.cost, options.cluster, std::move(made.work));
+  const double seconds = watch.Seconds();
+  PlanReport report = MakeReport(made.plan, score, mask, rows, options);
+  report.planner = spec.Text();
+  if (spec.kind == PlannerKind::kAuto) report.chosen = made.plan.planner().Text();
+  report.plan_seconds = seconds;
+  const PlanFile file = MakePlanFile(made.plan, HashMask(mask), options.cost, report.work_per_rank);
+  return py::make_tuple(PlanReportJson(report, /*details=*/true).dump(), PlanFileText(file),
+                        TransfersOf(Lower(made.plan, mask)));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, module) {
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const InputError& error) {
+      PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const Error& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+  });
+  ApplyTargetFromEnvironment();
+  module.def("attention", &RunAttention, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("out"),
+             py::arg("lse"), py::arg("mask"), py::arg("block"), py::arg("scale"),
+             py::arg("threads"));
+  module.def(
+      "plan",
+      [](const MaskArray& mask, int32_t ranks, const std::string& planner, int64_t block,
+         int64_t head_dim, bool reproducible, double kernel_gflops, const std::string& link,
+         int32_t node_size, const std::string& node_link, const std::vector<double>& speeds,
+         double reward, const std::string& dbsp_blocks, const std::string& dbsp_head_order,
+         const std::string& dbsp_balance) {
+        return MakePlanOf(mask, {.ranks = ranks,
+                                 .planner = planner,
+                                 .block = block,
+                                 .head_dim = head_dim,
+                                 .reproducible = reproducible,
+                                 .kernel_gflops = kernel_gflops,
+                                 .link = link,
+                                 .node_link = node_link,
+                                 .node_size = node_size,
+                                 .speeds = speeds,
+                                 .reward = reward,
+                                 .dbsp_blocks = dbsp_blocks,
+                                 .dbsp_head_order = dbsp_head_order,
+                                 .dbsp_balance = dbsp_balance});
+      },
+      py::arg("mask"), py::arg("ranks"), py::arg("planner"), py::arg("block"), py::arg("head_dim"),
+      py::arg("reproducible"), py::arg("kernel_gflops"), py::arg("link"), py::arg("node_size"),
+      py::arg("node_link"), py::arg("speeds"), py::arg("reward"), py::arg("dbsp_blocks"),
+      py::arg("dbsp_head_order"), py::arg("dbsp_balance"));
+  module.def("target", [] { return std::string(TargetName(ActiveTarget())); });
+}
