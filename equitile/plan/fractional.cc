@@ -137,7 +137,7 @@ class Partitioner {
     ProbeBudget own{std::min(share, budget.left)};
     budget.left -= own.left;
     Balancer balancer(ledger, rows_, homes_, target_, options_.tolerance, own);
-    const bool even = balancer.WorstRatio() <= 1 + options_.tolerance;
+    const bool even = balancer.Even();
     if (!even && strategy == Strategy::kFill) balancer.Fill();
     balancer.Shed();
     balancer.Enforce();
@@ -233,7 +233,8 @@ class Partitioner {
                           static_cast<double>(ledger.work(rank)));
     }
     pack.most_lanes = CeilDiv(std::ssize(lanes), problem_.ranks);
-    pack.close_enough = std::max(1.0, options_.tolerance / 4 * total_ / problem_.ranks);
+    pack.close_enough = std::clamp(options_.tolerance / 4 * total_ / problem_.ranks, 1.0,
+                                   std::max(1.0, static_cast<double>(rows_.LongestRow())));
     pack.variant = variant;
     const std::vector<int32_t> owner = PackLanes(pack);
     for (size_t i = 0; i < lanes.size(); ++i) {

@@ -35,6 +35,13 @@ double Balancer::WorstRatio() const {
   return worst;
 }
 
+bool Balancer::Even() const {
+  for (int64_t rank = 0; rank < std::ssize(target_); ++rank) {
+    if (Excess(rank) > Slack(rank)) return false;
+  }
+  return true;
+}
+
 // The ranks with the most (or least) work above their target, in that order.
 std::vector<int64_t> Balancer::Extremes(bool most_loaded, int64_t count) const {
   std::vector<int64_t> ranks;
@@ -222,9 +229,9 @@ std::vector<Range> Balancer::PartsOf(int64_t lane, int64_t rank) const {
 // `to`.
 Balancer::Trade Balancer::BestTrade(int64_t lane, int64_t from, int64_t to) {
   // Where rows are too coarse for the tolerance, no trade may make the worst rank worse.
-  const double allowed = std::max(tolerance_, WorstRatio() - 1);
-  const double from_limit = allowed * target_[static_cast<size_t>(from)];
-  const double to_limit = allowed * target_[static_cast<size_t>(to)];
+  const double worst = WorstRatio() - 1;
+  const double from_limit = std::max(Slack(from), worst * target_[static_cast<size_t>(from)]);
+  const double to_limit = std::max(Slack(to), worst * target_[static_cast<size_t>(to)]);
   const int64_t cost = ledger_.Find(lane, from)->cost;
   int64_t from_bytes = ledger_.bytes(from), to_bytes = ledger_.bytes(to);
   for (Range rows : PartsOf(lane, from)) {

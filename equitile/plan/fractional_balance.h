@@ -2,6 +2,7 @@
 // of the fractional planner, after whole lanes are dealt out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -42,13 +43,14 @@ class Balancer {
   // plus the longest row.
   void Enforce();
 
+  bool Even() const;          // all within the tolerance
   double WorstRatio() const;  // largest work over target
 
  private:
   // Rows of `lane` that could go from `from` to `to`.
   struct Offer {
     int64_t lane = -1;
-    Range rows;
+    Range rows = {};
     int64_t from = -1, to = -1;
     int64_t cost = 0;
     double score = 0;
@@ -66,7 +68,11 @@ class Balancer {
   double Excess(int64_t rank) const {
     return static_cast<double>(ledger_.work(rank)) - target_[static_cast<size_t>(rank)];
   }
-  double Slack(int64_t rank) const { return tolerance_ * target_[static_cast<size_t>(rank)]; }
+  // Never more than the longest row, which is what the planner promises.
+  double Slack(int64_t rank) const {
+    return std::min(tolerance_ * target_[static_cast<size_t>(rank)],
+                    static_cast<double>(rows_.LongestRow()));
+  }
   double RelativeExcess(int64_t rank) const {
     return Excess(rank) / target_[static_cast<size_t>(rank)];
   }
