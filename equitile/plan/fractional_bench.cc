@@ -6,7 +6,6 @@
 #include <benchmark/benchmark.h>
 
 #include <string>
-#include <vector>
 
 #include "equitile/base/error.h"
 #include "equitile/pattern/synthetic_mask.h"
@@ -29,12 +28,13 @@ struct Result {
 };
 
 Result PlanAndScore(const BlockMask& mask, int32_t ranks, const FractionalOptions& options) {
-  const std::vector<int32_t> row_blocks = RowBlocks(mask);
+  RowCounts rows(mask);
   const CostModel model;
   const Cluster cluster;
   Result result;
-  result.plan = PlanFractional(ProblemOf(mask, ranks), mask, row_blocks, model, cluster, options);
-  result.score = ScorePlan(result.plan, mask, row_blocks, model, cluster);
+  result.plan =
+      PlanFractional(ProblemOf(mask, ranks), mask, rows.Blocks(), model, cluster, options);
+  result.score = ScorePlan(result.plan, mask, rows, model, cluster);
   return result;
 }
 
@@ -45,8 +45,8 @@ void TimePlan(benchmark::State& state, const BlockMask& mask, int32_t ranks,
   EQ_CHECK(result.score.imbalance.rho <= 1 + static_cast<double>(mask.KvBlocks()) / mean);
   for (auto _ : state) benchmark::DoNotOptimize(PlanAndScore(mask, ranks, options));
 
-  const Score ulysses =
-      ScorePlan(PlanUlysses(ProblemOf(mask, ranks)), mask, RowBlocks(mask), {}, {});
+  RowCounts rows(mask);
+  const Score ulysses = ScorePlan(PlanUlysses(ProblemOf(mask, ranks)), mask, rows, {}, {});
   const Donated donated = CountDonated(result.plan);
   state.counters["rho"] = result.score.imbalance.rho;
   state.counters["bytes"] =
