@@ -15,12 +15,26 @@ def import_torch(threads):
     except ImportError:
         print("this bench compares with torch, which is not installed. For example:\n"
               "  python3 -m venv /tmp/torch\n"
-              "  /tmp/torch/bin/pip install torch numpy --index-url https://download.pytorch.org/whl/cpu\n"
+              "  /tmp/torch/bin/pip install torch==2.13.0 numpy    (the CPU build)\n"
               f"  /tmp/torch/bin/python {sys.argv[0]}", file=sys.stderr)
         sys.exit(2)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     return torch
+
+
+def import_equitile():
+    """The Python package: as installed by `pip install .`, else from the build folder, where this Python can load it."""
+    try:
+        import equitile
+    except ImportError:
+        subprocess.run([ROOT / "scripts/build", "release", "equitile_python"], check=True)
+        sys.path.insert(0, str(ROOT / "build/release/python"))
+        try:
+            import equitile
+        except ImportError as error:
+            sys.exit(f"this Python cannot load the package from the build folder ({error}); run `pip install .` with it first")
+    return equitile
 
 
 def load_equitile():
