@@ -5,10 +5,13 @@
 
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/plan_html.h"
 #include "apps/plan_request.h"
 #include "apps/plan_run.h"
 #include "apps/table.h"
 #include "equitile/base/error.h"
+#include "equitile/io/atomic_write.h"
+#include "equitile/io/json_value.h"
 #include "equitile/io/plan_file.h"
 #include "equitile/plan/mask_hash.h"
 
@@ -22,12 +25,13 @@ constexpr const char* kExamples =
     "  equitile plan --mask mask.npy --for-ranks 6 --planner auto --link 10Gb/s,20us --out "
     "plan.json\n"
     "  equitile plan --mask mask.npy --for-ranks 8 --node-size 4 --node-link 400Gb/s,1us --speeds "
-    "1,1,1,1,1,1,1,0.5";
+    "1,1,1,1,1,1,1,0.5\n"
+    "  equitile plan --mask mask.npy --for-ranks 8 --html report.html";
 
 struct PlanCommand {
   PlanFlags flags;
   bool json = false, details = false;
-  std::string out;
+  std::string out, html;
 };
 
 Cell MovedCell(const Moved& moved) {
@@ -119,6 +123,7 @@ void Run(const PlanCommand& command) {
   const bool one = command.flags.layer || mask.layers.size() == 1;
   if (!one && !command.out.empty())
     throw InputError("--out: a plan is for one layer; choose it with --layer");
+  if (!command.html.empty()) CheckWritable(command.html);
 
   std::vector<MaskReport> layers;
   for (int64_t i = 0; i < std::ssize(mask.layers); ++i) {
@@ -134,6 +139,7 @@ void Run(const PlanCommand& command) {
     WritePlanFile(command.out, MakePlanFile(best.plan, HashMask(layers.front().mask), options.cost,
                                             best.work_per_rank));
   }
+  if (!command.html.empty()) WriteTextFile(command.html, PlanPage(layers, options));
   Print(command, layers, options);
 }
 
@@ -148,6 +154,9 @@ void RegisterPlan(CLI::App& parent) {
   plan.add_flag("--details", command->details, "with --json: owners of rows, columns and heads");
   plan.add_option("--out", command->out,
                   "write the best plan here, for `equitile inspect` and for runs")
+      ->type_name("FILE");
+  plan.add_option("--html", command->html,
+                  "write a page here: work per rank, who computes what, timelines")
       ->type_name("FILE");
   plan.footer(kExamples);
   plan.callback([command] { Run(*command); });

@@ -79,19 +79,37 @@ fs::path TemporaryName(const fs::path& target) {
          fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter++);
 }
 
+void Check(const fs::path& path, int error) {
+  if (error != 0) CannotWrite(path, error);
+}
+
+// A device or a pipe: written into, never replaced.
+bool IsStream(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (path.empty() || !path.has_filename()) Check(path, EISDIR);
+  if (fs::is_directory(status)) Check(path, EISDIR);
+  return fs::exists(status) && !fs::is_regular_file(status);
+}
+
+// Renaming would replace a file that is write-protected.
+void CheckReplaceable(const fs::path& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && ::access(path.c_str(), W_OK) != 0) Check(path, errno);
+}
+
+fs::path Target(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_symlink(fs::symlink_status(path, ignored)) ? fs::weakly_canonical(path, ignored)
+                                                           : path;
+}
+
 }  // namespace
 
 void WriteFileAtomically(const fs::path& path,
                          std::initializer_list<std::span<const std::byte>> parts) {
-  const auto check = [&](int error) {
-    if (error != 0) CannotWrite(path, error);
-  };
-  std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (path.empty() || !path.has_filename()) check(EISDIR);
-  if (fs::is_directory(status)) check(EISDIR);
-
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
+  const auto check = [&](int error) { Check(path, error); };
+  if (IsStream(path)) {
     Output output(path, 0, /*temporary=*/false);
     check(output.Opened());
     for (const auto& part : parts) check(output.Write(part));
@@ -99,17 +117,23 @@ void WriteFileAtomically(const fs::path& path,
     return;
   }
 
-  // Renaming would replace a file that is write-protected.
-  if (fs::exists(status) && ::access(path.c_str(), W_OK) != 0) check(errno);
-  const fs::path target = fs::is_symlink(fs::symlink_status(path, ignored))
-                              ? fs::weakly_canonical(path, ignored)
-                              : path;
+  CheckReplaceable(path);
+  const fs::path target = Target(path);
   Output output(TemporaryName(target), O_CREAT | O_EXCL, /*temporary=*/true);
   check(output.Opened());
   for (const auto& part : parts) check(output.Write(part));
   check(output.Sync());
   check(output.Close());
   check(output.RenameTo(target));
+}
+
+void CheckWritable(const fs::path& path) {
+  if (IsStream(path)) {
+    if (::access(path.c_str(), W_OK) != 0) Check(path, errno);
+    return;
+  }
+  CheckReplaceable(path);
+  Check(path, Output(TemporaryName(Target(path)), O_CREAT | O_EXCL, /*temporary=*/true).Opened());
 }
 
 }  // namespace equitile

@@ -16,4 +16,8 @@ namespace equitile {
 void WriteFileAtomically(const std::filesystem::path& path,
                          std::initializer_list<std::span<const std::byte>> parts);
 
+// For work that takes long before it writes: throws what WriteFileAtomically would throw now where
+// `path` cannot be created or replaced. Leaves nothing behind and changes nothing.
+void CheckWritable(const std::filesystem::path& path);
+
 }  // namespace equitile

@@ -81,7 +81,7 @@ class Simulator {
             std::max(received_by_[Index(rank)], inputs.pushed[Index(rank)]) + Latency(load);
       }
       now.begin = std::max(free, now.arrived);
-      idle_exchange_[Index(rank)] += now.begin - free;
+      now.exchange = now.begin - free;
     }
     AwaitPasses(stage);
     for (int32_t rank = 0; rank < ranks_; ++rank) {
@@ -92,6 +92,7 @@ class Simulator {
                              cluster_.Speed(rank);
       now.end = now.begin + seconds;
       compute_[Index(rank)] += seconds;
+      idle_exchange_[Index(rank)] += now.exchange;
     }
   }
 
@@ -122,19 +123,20 @@ class Simulator {
   }
 
   void Finish() {
-    std::vector<double> done(Size());
+    out_.home.resize(Size());
     for (int32_t rank = 0; rank < ranks_; ++rank) {
       const double end = stages_ == 0 ? 0 : At(rank, stages_ - 1).end;
       const Back& back = back_[Index(rank)];
-      done[Index(rank)] = end;
+      HomeTimes& home = out_.home[Index(rank)];
+      home = {.exchange = end, .done = end};
       if (back.load.empty()) continue;
       const double arrived =
           std::max(back.last, back.first + Seconds(back.load)) + Latency(back.load);
-      done[Index(rank)] = std::max(end, arrived);
-      idle_exchange_[Index(rank)] +=
-          done[Index(rank)] - std::min(done[Index(rank)], std::max(end, back.last_computed));
+      home.done = std::max(end, arrived);
+      home.exchange = std::min(home.done, std::max(end, back.last_computed));
+      idle_exchange_[Index(rank)] += home.done - home.exchange;
     }
-    out_.seconds = *std::max_element(done.begin(), done.end());
+    for (const HomeTimes& home : out_.home) out_.seconds = std::max(out_.seconds, home.done);
     const double ranks = static_cast<double>(ranks_);
     out_.compute = std::accumulate(compute_.begin(), compute_.end(), 0.0) / ranks;
     out_.exchange = std::accumulate(idle_exchange_.begin(), idle_exchange_.end(), 0.0) / ranks;
@@ -216,7 +218,7 @@ class Simulator {
       const double free = now.begin;
       now.arrived = std::max(now.arrived, flow + Latency(load) + Seconds(load));
       now.begin = std::max(free, now.arrived);
-      idle_exchange_[Index(transfer.to)] += now.begin - std::min(now.begin, std::max(free, flow));
+      now.exchange += now.begin - std::min(now.begin, std::max(free, flow));
     }
   }
 

@@ -16,6 +16,14 @@ namespace equitile {
 struct StageTimes {
   double arrived = 0;         // inputs complete
   double begin = 0, end = 0;  // computing
+  double exchange =
+      0;  // of the idle time before `begin`, its last seconds: a transfer is under way
+};
+
+// One rank after its last stage: until `exchange` it waits for others to compute, then for their
+// output to arrive.
+struct HomeTimes {
+  double exchange = 0, done = 0;
 };
 
 // seconds = compute + exchange + wait; the three are means over ranks.
@@ -26,6 +34,7 @@ struct Prediction {
   double wait =
       0;  // idle otherwise: for a rank that is still computing, or for the slowest to finish
   std::vector<StageTimes> timeline;  // [ranks][stages]
+  std::vector<HomeTimes> home;       // [ranks]
 };
 
 // work: of the program's plan and mask.
