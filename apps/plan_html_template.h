@@ -49,7 +49,7 @@ select { font: inherit; color: var(--ink); background: var(--card); border: 1px 
 .two { display: grid; grid-template-columns: minmax(0, 620px) minmax(0, 1fr); gap: 26px; }
 canvas { display: block; width: 100%; }
 #mask { aspect-ratio: 1; image-rendering: pixelated; border: 1px solid var(--line); border-radius: 6px; }
-#heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(58px, 1fr)); gap: 8px; max-height: 330px; overflow-y: auto; padding: 3px; }
+#heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(58px, 1fr)); gap: 8px; max-height: 520px; overflow-y: auto; padding: 3px; }
 #heads button { padding: 0; border: 0; background: none; color: var(--soft); font: inherit; font-size: 11px; cursor: pointer; }
 #heads canvas { image-rendering: pixelated; border-radius: 4px; aspect-ratio: 1; }
 #heads button[aria-pressed="true"] canvas { outline: 3px solid var(--accent); }
@@ -109,7 +109,7 @@ const state = {layer: 0, plan: 0, head: 0};
 const layer = () => data.layers[state.layer];
 const plan = () => layer().plans[state.plan];
 const escape = text => String(text).replace(/[&<>"']/g, c => "&#" + c.charCodeAt(0) + ";");
-const ms = seconds => { const x = seconds * 1e3; return x.toFixed(x < 10 ? 3 : x < 1000 ? 2 : 0) + " ms"; };
+const ms = seconds => { const x = seconds * 1e3; return x.toFixed(x === 0 ? 0 : x < 10 ? 3 : x < 1000 ? 2 : 0) + " ms"; };
 const bytesOf = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
 const shortsOf = text => { const b = bytesOf(text), out = new Uint16Array(b.length / 2);
   for (let i = 0; i < out.length; ++i) out[i] = b[2 * i] | b[2 * i + 1] << 8; return out; };
@@ -317,6 +317,9 @@ $("time").onmousemove = event => {
     ms((part.end - part.begin) * p.predicted_seconds)}`);
 };
 for (const id of ["mask", "time"]) $(id).onmouseleave = event => tip(event, "");
+// Opens with the head that the best plan shares among most ranks: there is most to see.
+const sharers = plan().map_of_lane.map((_, lane) => new Set(ownersOf(lane)).size);
+state.head = sharers.indexOf(sharers.reduce((a, b) => Math.max(a, b), 0));
 draw();
 </script>
 </body>
