@@ -92,15 +92,18 @@ class Partitioner {
 
   // A probe reads about this many words besides the rows: found by timing.
   static constexpr int64_t kProbeOverheadWords = 250;
-  // Of the probes together: two milliseconds or so, on one thread of a 2020s machine.
-  static constexpr int64_t kBudgetWords = 3'000'000;
+  // Words that all probes together may read: a few times the mask, at least as many as make a
+  // millisecond or two.
+  static constexpr int64_t kBudgetMasks = 4, kLeastBudgetWords = 4'000'000;
   // More ranks need more probes, up to this many.
   static constexpr int32_t kRanksToPayFor = 256;
   static constexpr uint64_t kVariants = 8;
 
   // Tries a few starts and both ways to even them out, as long as the budget lasts.
   void Search() {
-    ProbeBudget budget{kBudgetWords / (kProbeOverheadWords + rows_.ProbeWords())};
+    const int64_t mask_words = rows_.Lanes() * rows_.QBlocks() * rows_.Words();
+    const int64_t words = std::max(kLeastBudgetWords, kBudgetMasks * mask_words);
+    ProbeBudget budget{words / (kProbeOverheadWords + rows_.ProbeWords())};
     budget.left += budget.left * std::min(problem_.ranks, kRanksToPayFor) / 128;
     const int64_t share = budget.left / 4;
     if (problem_.ranks > rows_.Lanes() / 2) {
@@ -111,11 +114,16 @@ class Partitioner {
     for (uint64_t variant = 0; variant < kVariants && !budget.Empty(); ++variant) {
       for (int64_t at_home : AtHomeCounts(std::ssize(local_lanes))) {
         const std::span<const int64_t> lanes(local_lanes.data(), static_cast<size_t>(at_home));
-        Try(Start(lanes, variant), budget, share);
-        if (budget.Empty()) break;
+        budget.Spend(StartProbes());
+        const bool even = Try(Start(lanes, variant), budget, share);
+        // Whole lanes and nothing to gain at home: no other start moves fewer bytes.
+        if (budget.Empty() || (even && local_lanes.empty())) return;
       }
     }
   }
+
+  // What dealing out the lanes costs: found by timing.
+  int64_t StartProbes() const { return rows_.Lanes() * rows_.Lanes() / 4; }
 
   void TryLine(bool one_lane_each, ProbeBudget& budget, int64_t share) {
     const double least = *std::min_element(target_.begin(), target_.end());
@@ -127,12 +135,13 @@ class Partitioner {
     TryBalancing(ledger, Strategy::kShed, budget, share);
   }
 
-  void Try(const Ledger& start, ProbeBudget& budget, int64_t share) {
+  // Whether the start was even already, so that strategies make no difference.
+  bool Try(const Ledger& start, ProbeBudget& budget, int64_t share) {
     const bool even = TryBalancing(start, Strategy::kShed, budget, share);
     if (!even && !budget.Empty()) TryBalancing(start, Strategy::kFill, budget, share);
+    return even;
   }
 
-  // Whether the start was even already, so that strategies make no difference.
   bool TryBalancing(Ledger ledger, Strategy strategy, ProbeBudget& budget, int64_t share) {
     ProbeBudget own{std::min(share, budget.left)};
     budget.left -= own.left;

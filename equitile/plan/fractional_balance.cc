@@ -1,6 +1,7 @@
 #include "equitile/plan/fractional_balance.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -97,11 +98,12 @@ void Balancer::ForEachOffer(int64_t from, int64_t to, double amount, bool at_lea
     for (const Ledger::Segment& segment : ledger_.Segments(lane)) {
       if (segment.rank != from) continue;
       const Range rows = segment.rows;
-      std::vector<Range> windows;
+      std::array<Range, 6> seen;
+      size_t windows = 0;
       auto add = [&](Range window) {
-        if (window.empty() || std::find(windows.begin(), windows.end(), window) != windows.end())
-          return;
-        windows.push_back(window);
+        const auto end = seen.begin() + static_cast<int64_t>(windows);
+        if (window.empty() || std::find(seen.begin(), end, window) != end) return;
+        seen[windows++] = window;
         const int64_t window_cost = rows_.Cost(lane, window);
         if (window_cost > 0) visit(lane, window, window_cost);
       };
