@@ -179,23 +179,61 @@ TEST(Auto, TakesTheCheapestAndKeepsRowsWhole) {
   }
 }
 
-PlannerSpec FreeChoice(const BlockMask& mask, PlanOptions options) {
+struct FreeChoice {
+  Candidate best, fractional;
+};
+
+FreeChoice ChooseFreely(const BlockMask& mask, PlanOptions options) {
   options.reproducible = false;
   RowCounts rows(mask);
-  return RankCandidates(mask, rows, options).front().spec;
+  const std::vector<Candidate> candidates = RankCandidates(mask, rows, options);
+  const auto fractional = std::find_if(
+      candidates.begin(), candidates.end(),
+      [](const Candidate& candidate) { return candidate.spec.kind == PlannerKind::kFractional; });
+  return {candidates.front(), *fractional};
 }
 
-// One head with a dense band: whole rows of one head need K/V of everybody's tokens around them,
-// whichever rank computes them, but at home Q and O do not travel at all. With a link this slow
-// that decides.
-TEST(Auto, SlowLinksAndOneHeadLeadAwayFromExchangingEverything) {
+int64_t BytesMax(const Plan& plan, const BlockMask& mask) {
+  return CountTraffic(plan, HomeMap(plan.problem()), mask, {}).Max();
+}
+
+// One dense head: whoever computes a row needs all K/V, so fractional moves no fewer bytes than a
+// ring. It has only one head to send, nothing to compute meanwhile, and a slow link to send it
+// over; a ring computes while K/V go around.
+TEST(Auto, OneHeadAndASlowLinkAreBetterOffInARing) {
   const BlockMask mask = BlockMask::Dense(
       {.batch = 1, .heads = 1}, {.q_tokens = 4096, .kv_tokens = 4096, .block_tokens = 64});
   PlanOptions options;
   options.ranks = 8;
   options.cluster.link = {.latency_seconds = 2e-6, .bytes_per_second = 2e8};
-  const PlannerSpec choice = FreeChoice(mask, options);
-  EXPECT_NE(choice.kind, PlannerKind::kFractional) << choice.Text();
+  const auto [best, fractional] = ChooseFreely(mask, options);
+  EXPECT_EQ(best.spec.kind, PlannerKind::kRing) << best.spec.Text();
+  EXPECT_LE(BytesMax(best.made.plan, mask), BytesMax(fractional.made.plan, mask));
+  EXPECT_GT(fractional.prediction.exchange, 1.5 * best.prediction.exchange);
+  options.reproducible = true;
+  EXPECT_EQ(MakePlan("auto", mask, options).planner().Text(), "fractional");
+}
+
+// Two heads on eight ranks: fractional cuts each into four, and again all of its exchange comes
+// before its compute. Here the link is fast, and the small difference goes to a layout in rings.
+TEST(Auto, FewHeadsOnManyRanksAreBetterOffInARing) {
+  const BlockMask mask =
+      MakeSyntheticMask(ParseSyntheticSpec("uniform,heads=2,blocks=64,density=0.3"));
+  PlanOptions options;
+  options.ranks = 8;
+  const auto [best, fractional] = ChooseFreely(mask, options);
+  EXPECT_NE(best.spec.kind, PlannerKind::kFractional);
+  EXPECT_TRUE(best.made.plan.SplitsRows());
+  EXPECT_GT(fractional.prediction.exchange, best.prediction.exchange);
+}
+
+// With heads to choose from, most of the exchange hides behind other heads' compute, and nothing
+// waits.
+TEST(Auto, ManyHeadsAreBestSplitFractionally) {
+  const BlockMask mask = MakeSyntheticMask(ParseSyntheticSpec("wan,heads=40,blocks=128"));
+  PlanOptions options;
+  options.ranks = 8;
+  EXPECT_EQ(ChooseFreely(mask, options).best.spec.kind, PlannerKind::kFractional);
 }
 
 TEST(Report, FiguresAreThoseOfTheParts) {
