@@ -91,15 +91,15 @@ Json StagesJson(const PlanParts& parts) {
   } else {
     stages["rings"] = Json::array();
     for (const RingGroup& ring : parts.rings) {
-      stages["rings"].push_back(
-          {{"ranks", ring.ranks}, {"lanes", ring.lanes}, {"kv_owner", ring.kv_owner}});
+      stages["rings"].push_back({{"ranks", ring.ranks},
+                                 {"lanes", ring.lanes},
+                                 {"kv_owner", parts.kv_maps[static_cast<size_t>(ring.kv_map)]}});
     }
   }
   return stages;
 }
 
-// --- Reading
-// ---------------------------------------------------------------------------------------------------------------
+// --- Reading ---
 
 TokenOrder OrderOf(const JsonValue& value) {
   const std::string name = value.Text();
@@ -197,18 +197,18 @@ RowRuns RunsFrom(const JsonValue& owners, const std::optional<JsonValue>& head_g
   return runs;
 }
 
-std::vector<RingGroup> RingsOf(const JsonValue& value, const Problem& problem) {
-  std::vector<RingGroup> rings;
+void AddRings(const JsonValue& value, PlanParts& parts) {
+  const Problem& problem = parts.problem;
   const int64_t count = value.Size();
   for (int64_t i = 0; i < count; ++i) {
     const JsonValue ring = value.At(i);
     ring.CheckKeys({"ranks", "lanes", "kv_owner"});
     ring["kv_owner"].Size(problem.grid.KvBlocks());
-    rings.push_back({.ranks = ring["ranks"].Integers(0, problem.ranks - 1),
-                     .lanes = ring["lanes"].Integers(0, problem.lanes.Count() - 1),
-                     .kv_owner = ring["kv_owner"].Integers(0, problem.ranks - 1)});
+    parts.rings.push_back({.ranks = ring["ranks"].Integers(0, problem.ranks - 1),
+                           .lanes = ring["lanes"].Integers(0, problem.lanes.Count() - 1),
+                           .kv_map = static_cast<int32_t>(i)});
+    parts.kv_maps.push_back(ring["kv_owner"].Integers(0, problem.ranks - 1));
   }
-  return rings;
 }
 
 PlanParts PartsOf(const JsonValue& root) {
@@ -227,7 +227,7 @@ PlanParts PartsOf(const JsonValue& root) {
   std::optional<JsonValue> head_groups;
   if (parts.movement == Movement::kRing) {
     stages.CheckKeys({"movement", "needed_kv_only", "rings"});
-    parts.rings = RingsOf(stages["rings"], parts.problem);
+    AddRings(stages["rings"], parts);
   } else {
     stages.CheckKeys({"movement", "needed_kv_only", "head_group"});
     head_groups.emplace(stages["head_group"]);

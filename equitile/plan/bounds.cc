@@ -77,7 +77,7 @@ class BoundFinder {
     return std::max(
         {bound, LargestPartBound(RowSums(lanes), ring_size, LeastOwned(q_owner, rings[0].ranks)),
          LargestPartBound(ColumnSums(lanes), ring_size,
-                          LeastOwned(rings[0].kv_owner, Numbers(ring_size)))});
+                          LeastOwned(plan_.KvOwner(rings[0]), Numbers(ring_size)))});
   }
 
   bool OneRowMap(const std::vector<int32_t>& lanes) const {

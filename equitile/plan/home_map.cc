@@ -13,7 +13,12 @@ HomeMap::HomeMap(const Problem& problem)
       item_tiles_{CeilDiv(problem.grid.q_tokens, kHomeTileTokens),
                   CeilDiv(problem.grid.kv_tokens, kHomeTileTokens)} {
   FillTables(Side::kQuery);
-  FillTables(Side::kKey);
+  if (tokens_[0] == tokens_[1]) {
+    rank_tokens_[1] = rank_tokens_[0];
+    rank_of_tile_[1] = rank_of_tile_[0];
+  } else {
+    FillTables(Side::kKey);
+  }
   if (problem.orders.empty()) return;
   std::map<std::pair<TokenOrder, int64_t>, int32_t> known;
   for (int64_t lane = 0; lane < lanes_.Count(); ++lane) {
@@ -42,6 +47,7 @@ void HomeMap::FillTables(Side side) {
     const Range tiles = RankTiles(side, rank);
     std::fill(rank_of_tile.begin() + tiles.begin, rank_of_tile.begin() + tiles.end, rank);
   }
+  rank_tokens_[Index(side)].reserve(static_cast<size_t>(batch_ * ranks_));
   for (int64_t item = 0; item < batch_; ++item) {
     auto token = [&](int64_t tile) {
       return std::min(

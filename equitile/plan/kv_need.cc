@@ -5,10 +5,11 @@
 
 namespace equitile {
 
-std::vector<KvSet> RingKvSets(const RingGroup& ring) {
+std::vector<KvSet> RingKvSets(const Plan& plan, const RingGroup& ring) {
+  const std::vector<int32_t>& kv_owner = plan.KvOwner(ring);
   std::vector<KvSet> sets(ring.ranks.size());
-  for (size_t block = 0; block < ring.kv_owner.size(); ++block) {
-    KvSet& set = sets[static_cast<size_t>(ring.kv_owner[block])];
+  for (size_t block = 0; block < kv_owner.size(); ++block) {
+    KvSet& set = sets[static_cast<size_t>(kv_owner[block])];
     const int64_t word = static_cast<int64_t>(block / 64);
     if (set.empty() || set.back().word != word) set.push_back({.word = word, .bits = 0});
     set.back().bits |= uint64_t{1} << (block % 64);
@@ -35,10 +36,10 @@ void AddNeed(const BlockMask& mask, int64_t lane, Range rows, std::span<uint64_t
 RingNeed::RingNeed(const Plan& plan, const BlockMask& mask, const RingGroup& ring)
     : plan_(plan), mask_(mask), ring_(ring) {
   const int32_t ring_size = static_cast<int32_t>(ring.ranks.size());
-  last_stages_.assign(ring.kv_owner.size(), ring_size - 1);
+  last_stages_.assign(plan.KvOwner(ring).size(), ring_size - 1);
   if (!plan.needed_kv_only()) return;
   ring_rank_.resize(static_cast<size_t>(plan.ranks()));
-  sets_ = RingKvSets(ring);
+  sets_ = RingKvSets(plan, ring);
   need_.resize(ring.ranks.size() * static_cast<size_t>(mask.WordsPerRow()));
   for (int32_t r = 0; r < ring_size; ++r) {
     ring_rank_[static_cast<size_t>(ring.ranks[static_cast<size_t>(r)])] = r;

@@ -12,7 +12,7 @@
 namespace equitile {
 
 // The kv blocks of every ring rank of a group as masked words: [R].
-std::vector<KvSet> RingKvSets(const RingGroup& ring);
+std::vector<KvSet> RingKvSets(const Plan& plan, const RingGroup& ring);
 // All kv blocks.
 KvSet FullKvSet(int64_t kv_blocks);
 

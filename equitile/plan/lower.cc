@@ -159,13 +159,14 @@ class Lowering {
       LaneBlocks blocks;
     };
     std::vector<std::vector<Travelling>> chunks(ring_size);
+    const std::vector<int32_t>& kv_owner = plan_.KvOwner(ring);
     RingNeed need(plan_, mask_, ring);
     for (int32_t lane : ring.lanes) {
       const std::vector<int32_t>& last_stages = need.LastStages(lane);
       for (int32_t block = 0; block < std::ssize(last_stages); ++block) {
         const int32_t last_stage = last_stages[static_cast<size_t>(block)];
         if (last_stage == kNeverNeeded) continue;
-        auto& chunk = chunks[static_cast<size_t>(ring.kv_owner[static_cast<size_t>(block)])];
+        auto& chunk = chunks[static_cast<size_t>(kv_owner[static_cast<size_t>(block)])];
         if (!chunk.empty() && chunk.back().last_stage == last_stage &&
             chunk.back().blocks.lane == lane && chunk.back().blocks.end == block) {
           ++chunk.back().blocks.end;
@@ -174,7 +175,7 @@ class Lowering {
         }
       }
     }
-    std::vector<KvSet> sets = RingKvSets(ring);
+    std::vector<KvSet> sets = RingKvSets(plan_, ring);
     for (size_t c = 0; c < ring_size; ++c) {
       std::stable_sort(
           chunks[c].begin(), chunks[c].end(),

@@ -93,7 +93,7 @@ Moved CountMoved(const Plan& plan) {
     std::vector<int32_t> q_owner = plan.RowOwners(ring.lanes.front());
     for (int32_t& owner : q_owner) owner = ring_rank[static_cast<size_t>(owner)];
     q_moved += static_cast<double>(MovedOf(q_owner, q_home));
-    kv_moved += static_cast<double>(MovedOf(ring.kv_owner, kv_home));
+    kv_moved += static_cast<double>(MovedOf(plan.KvOwner(ring), kv_home));
     ++groups;
   }
   return {.q_blocks = q_moved / groups, .kv_blocks = kv_moved / groups};

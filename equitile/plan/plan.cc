@@ -35,33 +35,43 @@ uint64_t HashRuns(const RowRuns& runs) {
   return hash.Digest();
 }
 
-// One copy of every distinct row map, numbered in the order in which lanes first use them.
-void ShareRowMaps(PlanParts& parts) {
-  std::vector<RowRuns>& maps = parts.row_maps;
-  for (RowRuns& runs : maps) Join(runs);
-  std::vector<int32_t> by_content(maps.size());
+// Keeps one copy of every distinct map, numbered in the order in which `uses` first name them;
+// uses: indices into maps.
+template <typename Map>
+void Share(std::vector<Map>& maps, std::span<int32_t* const> uses) {
+  auto map_at = [&](int32_t map) -> const Map& { return maps[static_cast<size_t>(map)]; };
+  std::vector<int32_t> by_content(maps.size()), same_as(maps.size()), number(maps.size(), -1);
   std::iota(by_content.begin(), by_content.end(), 0);
-  auto runs_of = [&](int32_t map) -> const RowRuns& { return maps[static_cast<size_t>(map)]; };
   std::sort(by_content.begin(), by_content.end(),
-            [&](int32_t a, int32_t b) { return runs_of(a) < runs_of(b); });
-  std::vector<int32_t> same_as(maps.size());  // the first in by_content of the same content
+            [&](int32_t a, int32_t b) { return map_at(a) < map_at(b); });
   for (size_t i = 0; i < by_content.size(); ++i) {
-    const bool repeats = i > 0 && runs_of(by_content[i]) == runs_of(by_content[i - 1]);
+    const bool repeats = i > 0 && map_at(by_content[i]) == map_at(by_content[i - 1]);
     same_as[static_cast<size_t>(by_content[i])] =
         repeats ? same_as[static_cast<size_t>(by_content[i - 1])] : by_content[i];
   }
-  std::vector<RowRuns> shared;
-  std::vector<int32_t> number(maps.size(), -1);
-  for (int32_t& map : parts.map_of_lane) {
-    const int32_t content = same_as[static_cast<size_t>(map)];
-    int32_t& index = number[static_cast<size_t>(content)];
-    if (index < 0) {
-      index = static_cast<int32_t>(shared.size());
-      shared.push_back(std::move(maps[static_cast<size_t>(content)]));
+  std::vector<Map> shared;
+  shared.reserve(maps.size());
+  for (int32_t* use : uses) {
+    const size_t content = static_cast<size_t>(same_as[static_cast<size_t>(*use)]);
+    if (number[content] < 0) {
+      number[content] = static_cast<int32_t>(shared.size());
+      shared.push_back(std::move(maps[content]));
     }
-    map = index;
+    *use = number[content];
   }
   maps = std::move(shared);
+}
+
+RowRuns RunsOfOwners(std::span<const int32_t> owners, int32_t ring_size) {
+  RowRuns runs;
+  for (size_t row = 0; row < owners.size(); ++row) {
+    if (row > 0 && owners[row] == owners[row - 1]) continue;
+    EQ_CHECK(owners[row] >= 0 && owners[row] < ring_size, "q owner {} in a ring of {}", owners[row],
+             ring_size);
+    if (row > 0) runs.back().end = static_cast<int32_t>(row);
+    runs.push_back({.end = static_cast<int32_t>(owners.size()), .rank = owners[row], .stage = 0});
+  }
+  return runs;
 }
 
 int32_t StagesOf(const PlanParts& parts) {
@@ -100,11 +110,13 @@ uint64_t HashParts(const PlanParts& parts) {
     hash.Add(HashRuns(runs));
   }
   hash.Add(std::span(parts.map_of_lane));
+  hash.Add(parts.kv_maps.size());
+  for (const std::vector<int32_t>& map : parts.kv_maps) hash.Add(std::span(map));
   hash.Add(parts.rings.size());
   for (const RingGroup& ring : parts.rings) {
     hash.Add(std::span(ring.ranks));
     hash.Add(std::span(ring.lanes));
-    hash.Add(std::span(ring.kv_owner));
+    hash.Add(ring.kv_map);
   }
   return hash.Digest();
 }
@@ -121,7 +133,13 @@ Problem CanonicalOrders(Problem problem) {
 
 PlanParts CanonicalParts(PlanParts parts) {
   parts.problem = CanonicalOrders(std::move(parts.problem));
-  ShareRowMaps(parts);
+  for (RowRuns& runs : parts.row_maps) Join(runs);
+  std::vector<int32_t*> uses;
+  for (int32_t& map : parts.map_of_lane) uses.push_back(&map);
+  Share(parts.row_maps, uses);
+  uses.clear();
+  for (RingGroup& ring : parts.rings) uses.push_back(&ring.kv_map);
+  Share(parts.kv_maps, uses);
   return parts;
 }
 
@@ -152,8 +170,8 @@ std::vector<int32_t> Plan::RowOwners(int64_t lane) const {
 
 bool Plan::SplitsRows() const { return movement() == Movement::kRing && stages_ > 1; }
 
-Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
-                  std::vector<UlyssesGroup> groups, bool needed_kv_only) {
+Plan MakeRingPlan(const Problem& problem, PlannerLabel label, std::span<const UlyssesGroup> groups,
+                  bool needed_kv_only) {
   const int32_t group_count = static_cast<int32_t>(groups.size());
   if (group_count == 0 || problem.ranks % group_count != 0) {
     throw InputError("[plan] {} Ulysses groups do not divide {} ranks", group_count, problem.ranks);
@@ -163,36 +181,36 @@ Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
       group_count % problem.lanes.batch == 0 ? static_cast<int32_t>(problem.lanes.batch) : 1;
   const int32_t item_groups = group_count / items;
 
-  PlanParts parts{
-      .problem = problem,
-      .planner = label,
-      .movement = Movement::kRing,
-      .needed_kv_only = needed_kv_only,
-      .row_maps = {},
-      .map_of_lane = std::vector<int32_t>(static_cast<size_t>(problem.lanes.Count()), -1),
-      .rings = {}};
+  PlanParts parts;
+  parts.problem = problem;
+  parts.planner = std::move(label);
+  parts.movement = Movement::kRing;
+  parts.needed_kv_only = needed_kv_only;
+  parts.map_of_lane.assign(static_cast<size_t>(problem.lanes.Count()), -1);
+  parts.row_maps.reserve(groups.size());
+  parts.rings.reserve(groups.size());
+  RowRuns ring_runs;  // of the present group, with ring ranks
   for (int32_t g = 0; g < group_count; ++g) {
-    UlyssesGroup& group = groups[static_cast<size_t>(g)];
-    RingGroup ring{
-        .ranks = {}, .lanes = std::move(group.lanes), .kv_owner = std::move(group.kv_owner)};
-    for (int32_t r = 0; r < ring_size; ++r) {
-      ring.ranks.push_back(g / item_groups * item_groups * ring_size + r * item_groups +
-                           g % item_groups);
+    const UlyssesGroup& group = groups[static_cast<size_t>(g)];
+    const UlyssesGroup* before = g == 0 ? nullptr : &groups[static_cast<size_t>(g - 1)];
+    if (before == nullptr || before->q_owner.data() != group.q_owner.data())
+      ring_runs = RunsOfOwners(group.q_owner, ring_size);
+    if (before == nullptr || before->kv_owner.data() != group.kv_owner.data()) {
+      parts.kv_maps.emplace_back(group.kv_owner.begin(), group.kv_owner.end());
     }
-    RowRuns runs;
-    for (size_t row = 0; row < group.q_owner.size(); ++row) {
-      const int32_t owner = group.q_owner[row];
-      EQ_CHECK(owner >= 0 && owner < ring_size, "q owner {} in a ring of {}", owner, ring_size);
-      if (row == 0 || owner != group.q_owner[row - 1]) {
-        runs.push_back({.end = 0, .rank = ring.ranks[static_cast<size_t>(owner)], .stage = 0});
-      }
-      runs.back().end = static_cast<int32_t>(row) + 1;
+    RingGroup ring{.ranks = std::vector<int32_t>(static_cast<size_t>(ring_size)),
+                   .lanes = group.lanes,
+                   .kv_map = static_cast<int32_t>(parts.kv_maps.size()) - 1};
+    for (int32_t r = 0; r < ring_size; ++r) {
+      ring.ranks[static_cast<size_t>(r)] =
+          g / item_groups * item_groups * ring_size + r * item_groups + g % item_groups;
     }
     for (int32_t lane : ring.lanes) {
       EQ_CHECK(lane >= 0 && lane < problem.lanes.Count(), "lane {}", lane);
       parts.map_of_lane[static_cast<size_t>(lane)] = static_cast<int32_t>(parts.row_maps.size());
     }
-    parts.row_maps.push_back(std::move(runs));
+    parts.row_maps.push_back(ring_runs);
+    for (RowRun& run : parts.row_maps.back()) run.rank = ring.ranks[static_cast<size_t>(run.rank)];
     parts.rings.push_back(std::move(ring));
   }
   return Plan(std::move(parts));
@@ -206,6 +224,7 @@ Plan MakeExchangePlan(const Problem& problem, const PlannerLabel& label,
                   .needed_kv_only = needed_kv_only,
                   .row_maps = runs_of_lane,
                   .map_of_lane = {},
+                  .kv_maps = {},
                   .rings = {}};
   for (size_t lane = 0; lane < runs_of_lane.size(); ++lane)
     parts.map_of_lane.push_back(static_cast<int32_t>(lane));

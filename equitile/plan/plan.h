@@ -6,6 +6,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,10 +52,8 @@ using RowRuns = std::vector<RowRun>;
 // for all groups of a plan.
 struct RingGroup {
   std::vector<int32_t> ranks;  // [R] global rank of ring rank r
-  std::vector<int32_t>
-      lanes;  // the group's lanes, in the planner's order (for dbsp: its part of head_perm)
-  std::vector<int32_t>
-      kv_owner;  // [kv_blocks] ring rank at which the block starts, for every lane of the group
+  std::vector<int32_t> lanes;  // in the planner's order (for dbsp: the group's part of head_perm)
+  int32_t kv_map = 0;          // PlanParts::kv_maps: where the group's kv blocks start
 
   friend bool operator==(const RingGroup&, const RingGroup&) = default;
 };
@@ -82,15 +81,18 @@ struct PlanParts {
   Problem problem;
   PlannerLabel planner;
   Movement movement = Movement::kExchange;
-  bool needed_kv_only =
-      false;  // leave out K/V blocks that no row of the receiver keeps (dbsp+, fractional)
+  // Leave out K/V blocks that no row of the receiver keeps (dbsp+, fractional).
+  bool needed_kv_only = false;
 
   // Distinct row maps and which of them a lane has; lanes of one Ulysses group share one.
   std::vector<RowRuns> row_maps;
   std::vector<int32_t> map_of_lane;  // [lanes]
+  // Distinct maps of kv blocks for rings: [kv_blocks] ring rank at which the block starts, for
+  // every lane of the group.
+  std::vector<std::vector<int32_t>> kv_maps;
 
-  std::vector<RingGroup>
-      rings;  // kRing: every lane and every rank in exactly one group; kExchange: empty
+  // kRing: every lane and every rank in exactly one group. kExchange: empty.
+  std::vector<RingGroup> rings;
 
   friend bool operator==(const PlanParts&, const PlanParts&) = default;
 };
@@ -123,13 +125,15 @@ class Plan {
   const RowRuns& RunsOf(int64_t lane) const {
     return parts_.row_maps[static_cast<size_t>(parts_.map_of_lane[static_cast<size_t>(lane)])];
   }
-  int32_t RowOwner(int64_t lane,
-                   int64_t q_block) const;  // binary search; loops over rows should walk RunsOf
+  const std::vector<int32_t>& KvOwner(const RingGroup& ring) const {  // [kv_blocks] ring rank
+    return parts_.kv_maps[static_cast<size_t>(ring.kv_map)];
+  }
+  // A binary search; loops over rows should walk RunsOf.
+  int32_t RowOwner(int64_t lane, int64_t q_block) const;
   std::vector<int32_t> RowOwners(int64_t lane) const;  // [q_blocks]
 
-  int32_t Stages() const {
-    return stages_;
-  }                         // ring: R; exchange: number of head groups, at least 1
+  // Ring: R; exchange: number of head groups, at least 1.
+  int32_t Stages() const { return stages_; }
   bool SplitsRows() const;  // partial results are merged: not bit-reproducible
   uint64_t hash() const { return HashParts(parts_); }  // computed at every call
 
@@ -140,25 +144,22 @@ class Plan {
   int32_t stages_ = 1;
 };
 
-// --- What partitioners hand over
-// -------------------------------------------------------------------------------------------
+// --- What partitioners hand over ---
 
-// One Ulysses group as ring, usp and dbsp decide it. For R = 1 the owners are all 0.
+// One Ulysses group as ring, usp and dbsp decide it: a view, so that groups can share owners. For R
+// = 1 they are all 0.
 struct UlyssesGroup {
-  std::vector<int32_t> lanes;  // lanes of this group, in the planner's order
-  std::vector<int32_t>
-      q_owner;  // [q_blocks] ring rank that computes the row, for every lane of the group
-  std::vector<int32_t> kv_owner;  // [kv_blocks] ring rank at which the column starts
-
-  friend bool operator==(const UlyssesGroup&, const UlyssesGroup&) = default;
+  std::vector<int32_t> lanes;         // in the planner's order
+  std::span<const int32_t> q_owner;   // [q_blocks] ring rank that computes the row
+  std::span<const int32_t> kv_owner;  // [kv_blocks] ring rank at which the column starts
 };
 
 // Ring plan; R = problem.ranks / groups. Global rank of (group u, ring rank r) is r*U + u, so that
 // the U ranks whose homes make up chunk r are neighbours. Where the batch divides the number of
 // groups, each batch item has its own range of ranks (where its home is), and inside it the same
 // numbering.
-Plan MakeRingPlan(const Problem& problem, const PlannerLabel& label,
-                  std::vector<UlyssesGroup> groups, bool needed_kv_only);
+Plan MakeRingPlan(const Problem& problem, PlannerLabel label, std::span<const UlyssesGroup> groups,
+                  bool needed_kv_only);
 
 // Exchange plan; runs_of_lane: [lanes]. Always complete rows, each on one rank.
 Plan MakeExchangePlan(const Problem& problem, const PlannerLabel& label,

@@ -83,14 +83,22 @@ void CheckAllJoined(const std::vector<int32_t>& group_of, const char* what) {
     throw InputError("[plan] {} {} is in no ring group", what, missing - group_of.begin());
 }
 
-void CheckKvOwners(const RingGroup& ring, int64_t kv_blocks) {
-  if (std::ssize(ring.kv_owner) != kv_blocks) {
-    throw InputError("[plan] ring group owns {} kv blocks; there are {}", ring.kv_owner.size(),
-                     kv_blocks);
+void CheckKvOwners(const PlanParts& parts, size_t ring_size) {
+  for (const RingGroup& ring : parts.rings) {
+    if (ring.kv_map < 0 || ring.kv_map >= std::ssize(parts.kv_maps)) {
+      throw InputError("[plan] kv map {} does not exist; there are {}", ring.kv_map,
+                       parts.kv_maps.size());
+    }
   }
-  for (int32_t owner : ring.kv_owner) {
-    if (owner < 0 || owner >= std::ssize(ring.ranks)) {
-      throw InputError("[plan] kv owner {}: ring ranks are 0 to {}", owner, ring.ranks.size() - 1);
+  for (const std::vector<int32_t>& map : parts.kv_maps) {
+    if (std::ssize(map) != parts.problem.grid.KvBlocks()) {
+      throw InputError("[plan] ring group owns {} kv blocks; there are {}", map.size(),
+                       parts.problem.grid.KvBlocks());
+    }
+    for (int32_t owner : map) {
+      if (owner < 0 || owner >= static_cast<int64_t>(ring_size)) {
+        throw InputError("[plan] kv owner {}: ring ranks are 0 to {}", owner, ring_size - 1);
+      }
     }
   }
 }
@@ -132,8 +140,8 @@ void CheckRings(const PlanParts& parts) {
     }
     Join(ring.ranks, static_cast<int32_t>(g), "rank", group_of_rank);
     Join(ring.lanes, static_cast<int32_t>(g), "lane", group_of_lane);
-    CheckKvOwners(ring, parts.problem.grid.KvBlocks());
   }
+  CheckKvOwners(parts, parts.rings[0].ranks.size());
   CheckAllJoined(group_of_rank, "rank");
   CheckAllJoined(group_of_lane, "lane");
   CheckRowsInside(parts, group_of_rank, group_of_lane);

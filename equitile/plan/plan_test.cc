@@ -50,9 +50,10 @@ TEST(Plan, HashSeesEveryPart) {
 }
 
 TEST(Plan, RingRanksAreNeighboursInsideAChunk) {
+  const std::vector<int32_t> halves = {0, 0, 1, 1}, q_owner = {0, 1, 1, 0}, kv_owner = {1, 0, 1, 0};
   const std::vector<UlyssesGroup> groups = {
-      {.lanes = {1}, .q_owner = {0, 0, 1, 1}, .kv_owner = {0, 0, 1, 1}},
-      {.lanes = {0}, .q_owner = {0, 1, 1, 0}, .kv_owner = {1, 0, 1, 0}}};
+      {.lanes = {1}, .q_owner = halves, .kv_owner = halves},
+      {.lanes = {0}, .q_owner = q_owner, .kv_owner = kv_owner}};
   const Plan plan =
       MakeRingPlan(SmallProblem(4), {.name = "usp", .ulysses = 2, .ring = 2}, groups, false);
   EXPECT_EQ(plan.planner().Text(), "usp:2x2");
@@ -68,10 +69,11 @@ TEST(Plan, RingGroupsOfTwoBatchItemsLieWhereTheItemsLive) {
   Problem problem = SmallProblem(4);
   problem.lanes = {.batch = 2, .heads = 1};
   const std::vector<int32_t> owner = {0, 0, 1, 1};
-  const Plan plan = MakeRingPlan(problem, {.name = "ring"},
-                                 {{.lanes = {0}, .q_owner = owner, .kv_owner = owner},
-                                  {.lanes = {1}, .q_owner = owner, .kv_owner = owner}},
-                                 false);
+  const Plan plan =
+      MakeRingPlan(problem, {.name = "ring"},
+                   std::vector<UlyssesGroup>{{.lanes = {0}, .q_owner = owner, .kv_owner = owner},
+                                             {.lanes = {1}, .q_owner = owner, .kv_owner = owner}},
+                   false);
   EXPECT_EQ(plan.rings()[0].ranks, (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(plan.rings()[1].ranks, (std::vector<int32_t>{2, 3}));
 }
@@ -80,8 +82,9 @@ TEST(Plan, RefusesWhatIsNoPlan) {
   const RowRuns runs = {{.end = 2, .rank = 0}, {.end = 4, .rank = 1}};
   const Plan plan = MakeExchangePlan(SmallProblem(2), {.name = "fractional"}, {runs, runs}, true);
   const std::vector<int32_t> owner = {0, 0, 1, 1};
-  const Plan ring = MakeRingPlan(SmallProblem(2), {.name = "ring"},
-                                 {{.lanes = {0, 1}, .q_owner = owner, .kv_owner = owner}}, false);
+  const Plan ring = MakeRingPlan(
+      SmallProblem(2), {.name = "ring"},
+      std::vector<UlyssesGroup>{{.lanes = {0, 1}, .q_owner = owner, .kv_owner = owner}}, false);
   auto refused = [](const Plan& from, auto&& change, const std::string& words) {
     PlanParts parts = from.parts();
     change(parts);
@@ -128,23 +131,24 @@ TEST(Plan, RefusesWhatIsNoPlan) {
   refused(
       ring, [](PlanParts& p) { p.rings[0].lanes = {0}; }, "lane 1 is in no ring group");
   refused(
-      ring, [](PlanParts& p) { p.rings[0].kv_owner[3] = 2; }, "kv owner 2");
+      ring, [](PlanParts& p) { p.kv_maps[0][3] = 2; }, "kv owner 2");
   refused(
-      ring, [](PlanParts& p) { p.rings[0].kv_owner.pop_back(); }, "kv blocks");
+      ring, [](PlanParts& p) { p.kv_maps[0].pop_back(); }, "kv blocks");
   refused(
       ring, [](PlanParts& p) { p.row_maps[0][1].stage = 1; }, "stage 1");
   refused(
       ring,
       [](PlanParts& p) {
         p.rings[0].ranks = {0};
-        p.rings[0].kv_owner.assign(4, 0);
+        p.kv_maps[0].assign(4, 0);
       },
       "rank 1 is in no ring group");
   const std::vector<int32_t> alone = {0, 0, 0, 0};
-  const Plan two = MakeRingPlan(SmallProblem(2), {.name = "usp", .ulysses = 2, .ring = 1},
-                                {{.lanes = {0}, .q_owner = alone, .kv_owner = alone},
-                                 {.lanes = {1}, .q_owner = alone, .kv_owner = alone}},
-                                false);
+  const Plan two =
+      MakeRingPlan(SmallProblem(2), {.name = "usp", .ulysses = 2, .ring = 1},
+                   std::vector<UlyssesGroup>{{.lanes = {0}, .q_owner = alone, .kv_owner = alone},
+                                             {.lanes = {1}, .q_owner = alone, .kv_owner = alone}},
+                   false);
   refused(
       two, [](PlanParts& p) { p.row_maps[0][0].rank = 1; },
       "rank 1, which is not in the lane's ring group");

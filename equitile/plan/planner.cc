@@ -109,7 +109,9 @@ MadePlan PlanLayouts(const Problem& problem, const BlockMask& mask, const Planne
                      const MakeLayout& make_layout) {
   const BatchSplit split = SplitBatch(problem.lanes.batch, spec.ulysses, spec.ring);
   std::vector<DbspLayout> layouts;
+  layouts.reserve(static_cast<size_t>(split.items));  // groups look into them
   std::vector<UlyssesGroup> groups;
+  groups.reserve(static_cast<size_t>(split.items * split.ulysses));
   for (int32_t item = 0; item < split.items; ++item) {
     layouts.push_back(split.items == 1
                           ? make_layout(mask, split.ulysses, split.ring)
@@ -117,15 +119,14 @@ MadePlan PlanLayouts(const Problem& problem, const BlockMask& mask, const Planne
     const DbspLayout& layout = layouts.back();
     const int32_t first_lane = static_cast<int32_t>(item * problem.lanes.Count() / split.items);
     for (int64_t u = 0; u < layout.ulysses; ++u) {
-      const auto lanes = layout.GroupLanes(u), q_owner = layout.QOwner(u),
-                 kv_owner = layout.KvOwner(u);
+      const auto lanes = layout.GroupLanes(u);
       groups.push_back({.lanes = {lanes.begin(), lanes.end()},
-                        .q_owner = {q_owner.begin(), q_owner.end()},
-                        .kv_owner = {kv_owner.begin(), kv_owner.end()}});
+                        .q_owner = layout.QOwner(u),
+                        .kv_owner = layout.KvOwner(u)});
       for (int32_t& lane : groups.back().lanes) lane += first_lane;
     }
   }
-  MadePlan made{.plan = MakeRingPlan(problem, label, std::move(groups), needed_kv_only),
+  MadePlan made{.plan = MakeRingPlan(problem, std::move(label), groups, needed_kv_only),
                 .work = std::nullopt};
   if (keep_cells) {
     made.work = StageWork{.ranks = problem.ranks, .stages = split.ring, .work = {}};

@@ -46,8 +46,7 @@ TEST(Planner, AllIsEveryLayoutOnce) {
   EXPECT_THROW(ParsePlanners("all", 0), InputError);
 }
 
-// --- Every planner, any problem
-// ---------------------------------------------------------------------------------------------
+// --- Every planner, any problem ---
 
 PlanOptions OptionsFor(const Problem& problem, RandomCase& random) {
   PlanOptions options{.ranks = problem.ranks,
@@ -124,8 +123,7 @@ TEST(Planner, RefusesWhatDoesNotFit) {
   EXPECT_THROW(MakePlan("ulysses", mask, options), InputError);
 }
 
-// --- The reference's static layouts
-// -----------------------------------------------------------------------------------------
+// --- The reference's static layouts ---
 
 TEST(Planner, StaticLayoutsScoreAsTheReferenceSays) {
   std::map<std::string, BlockMask> masks;
@@ -155,8 +153,7 @@ TEST(Planner, StaticLayoutsScoreAsTheReferenceSays) {
   EXPECT_GT(checked, 80);
 }
 
-// --- Auto
-// --------------------------------------------------------------------------------------------------------------------
+// --- Auto ---
 
 TEST(Auto, TakesTheCheapestAndKeepsRowsWhole) {
   const BlockMask mask = MakeSyntheticMask(ParseSyntheticSpec("wan,heads=12,blocks=48"));

@@ -110,6 +110,8 @@ class RandomCase {
     std::vector<UlyssesGroup> groups(static_cast<size_t>(ulysses));
     for (int32_t lane = 0; lane < problem.lanes.Count(); ++lane)
       groups[static_cast<size_t>(Between(0, ulysses - 1))].lanes.push_back(lane);
+    std::vector<std::vector<int32_t>> owned;  // the groups look into it
+    owned.reserve(2 * groups.size());
     for (UlyssesGroup& group : groups) {
       std::shuffle(group.lanes.begin(), group.lanes.end(), engine_);
       const bool contiguous = Chance(0.3);
@@ -119,8 +121,8 @@ class RandomCase {
         for (int32_t& o : owner) o = static_cast<int32_t>(Between(0, ring - 1));
         return owner;
       };
-      group.q_owner = owners(problem.grid.QBlocks());
-      group.kv_owner = owners(problem.grid.KvBlocks());
+      group.q_owner = owned.emplace_back(owners(problem.grid.QBlocks()));
+      group.kv_owner = owned.emplace_back(owners(problem.grid.KvBlocks()));
     }
     return MakeRingPlan(problem,
                         {.name = "random",

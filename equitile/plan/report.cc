@@ -68,7 +68,7 @@ RingOwners OwnersOf(const Plan& plan) {
   RingOwners owners;
   for (const RingGroup& ring : plan.rings()) {
     owners.head_perm.insert(owners.head_perm.end(), ring.lanes.begin(), ring.lanes.end());
-    owners.kv_owner.push_back(ring.kv_owner);
+    owners.kv_owner.push_back(plan.KvOwner(ring));
     std::vector<int32_t> rows;
     if (!ring.lanes.empty()) rows = plan.RowOwners(ring.lanes.front());
     for (int32_t& owner : rows) {

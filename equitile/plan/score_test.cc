@@ -126,8 +126,7 @@ TEST(Score, ReplansWhenItPays) {
   EXPECT_FALSE(paper.ShouldReplan(1.09, 1.0, 1, 0));
 }
 
-// --- Time
-// -------------------------------------------------------------------------------------------------------------------
+// --- Time ---
 
 TEST(Simulate, PartsAddUpAndNothingIsNegative) {
   EXPECT_TRUE(CheckCases("seconds = compute + exchange + wait", [](RandomCase& random) {

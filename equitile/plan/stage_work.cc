@@ -37,7 +37,7 @@ class RingCounter {
         out_(out),
         ring_rank_(static_cast<size_t>(plan.ranks())),
         last_row_(ring.ranks.size(), -1) {
-    for (const KvSet& set : RingKvSets(ring)) {
+    for (const KvSet& set : RingKvSets(plan, ring)) {
       chunks_.push_back({});
       if (set.empty()) continue;
       chunks_.back().first_word = set.front().word;
@@ -75,13 +75,14 @@ class RingCounter {
   }
 
   void AddByBlocks(int64_t lane) {
+    const std::vector<int32_t>& kv_owner = plan_.KvOwner(ring_);
     int64_t row = 0;
     for (const RowRun& run : plan_.RunsOf(lane)) {
       const int32_t r = ring_rank_[static_cast<size_t>(run.rank)];
       Work* stages = &out_.At(run.rank, 0);
       for (; row < run.end; ++row, ++rows_seen_) {
         mask_.ForEachKept(lane, row, [&](int64_t block) {
-          const int32_t chunk = ring_.kv_owner[static_cast<size_t>(block)];
+          const int32_t chunk = kv_owner[static_cast<size_t>(block)];
           Work& work = stages[StageOf(chunk, r)];
           ++work.blocks;
           int64_t& last_row = last_row_[static_cast<size_t>(chunk)];

@@ -25,7 +25,7 @@ Plan PlanContiguous(const Problem& problem, const PlannerLabel& label, int32_t u
       groups.push_back(std::move(group));
     }
   }
-  return MakeRingPlan(problem, label, std::move(groups), /*needed_kv_only=*/false);
+  return MakeRingPlan(problem, label, groups, /*needed_kv_only=*/false);
 }
 
 }  // namespace

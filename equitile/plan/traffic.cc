@@ -44,37 +44,29 @@ class Demand {
 
   // Call once, after all Add.
   void Resolve() {
-    const int64_t block_tokens = problem_.grid.block_tokens, tokens = homes_.Tokens(side_);
-    std::vector<int64_t> asked(static_cast<size_t>(blocks_) + 1),
-        before(static_cast<size_t>(blocks_) + 1);
+    const int64_t block_tokens = problem_.grid.block_tokens;
     for (int64_t item = 0; item < problem_.lanes.batch; ++item) {
       const int64_t* change = &change_[static_cast<size_t>(item * (blocks_ + 1))];
-      int64_t now = 0, sum = 0;
-      for (int64_t b = 0; b <= blocks_; ++b) {
-        now += change[b];
-        asked[static_cast<size_t>(b)] = now;
-        before[static_cast<size_t>(b)] = sum;
-        sum += now * block_tokens;
-      }
-      auto asked_before = [&](int64_t token) {
-        const size_t block = static_cast<size_t>(std::min(token, tokens) / block_tokens);
-        return before[block] + asked[block] * (std::min(token, tokens) -
-                                               static_cast<int64_t>(block) * block_tokens);
-      };
+      // Homes and blocks both ascend: one sweep, cut at the ends of either.
+      int64_t asked = change[0], block_end = block_tokens;
       for (int32_t rank = 0; rank < problem_.ranks; ++rank) {
         const Range own = homes_.RankTokens(side_, rank, item);
-        if (!own.empty())
-          from_home_[static_cast<size_t>(rank)] += asked_before(own.end) - asked_before(own.begin);
+        for (int64_t token = own.begin; token < own.end;) {
+          if (token == block_end) {
+            asked += change[block_end / block_tokens];
+            block_end += block_tokens;
+          }
+          const int64_t end = std::min(own.end, block_end);
+          from_home_[static_cast<size_t>(rank)] += asked * (end - token);
+          token = end;
+        }
       }
     }
   }
 
-  int64_t ToRank(size_t rank) const {
-    return to_rank_[rank];
-  }  // tokens a rank gets from other homes
-  int64_t FromHome(size_t rank) const {
-    return from_home_[rank];
-  }  // tokens a rank's home gives to others
+  // Tokens that a rank gets from other homes, and that its home gives to others.
+  int64_t ToRank(size_t rank) const { return to_rank_[rank]; }
+  int64_t FromHome(size_t rank) const { return from_home_[rank]; }
 
  private:
   const Problem& problem_;
@@ -196,7 +188,7 @@ class RingKv {
         demand_.Add(lane, {0, mask_.KvBlocks()}, ring.ranks[0], count);
       }
     } else {
-      last_stages_.assign(ring.kv_owner.size(), ring_size_ - 1);
+      last_stages_.assign(plan_.KvOwner(ring).size(), ring_size_ - 1);
       for (const AlikeLanes& lanes : Alike(plan_, ring.lanes, /*by_rows=*/false))
         AddLane(ring, lanes, last_stages_);
     }
@@ -213,11 +205,11 @@ class RingKv {
   void AddLane(const RingGroup& ring, const AlikeLanes& lanes,
                const std::vector<int32_t>& last_stages) {
     const BlockGrid& grid = mask_.grid();
+    const std::vector<int32_t>& kv_owner = plan_.KvOwner(ring);
     for (size_t begin = 0; begin < last_stages.size();) {
-      const int32_t owner = ring.kv_owner[begin], last = last_stages[begin];
+      const int32_t owner = kv_owner[begin], last = last_stages[begin];
       size_t end = begin + 1;
-      while (end < last_stages.size() && ring.kv_owner[end] == owner && last_stages[end] == last)
-        ++end;
+      while (end < last_stages.size() && kv_owner[end] == owner && last_stages[end] == last) ++end;
       const Range blocks{static_cast<int64_t>(begin), static_cast<int64_t>(end)};
       begin = end;
       if (last == kNeverNeeded) continue;

@@ -38,8 +38,7 @@ TEST(Validate, AcceptsStaticLayouts) {
   }));
 }
 
-// --- Planted bugs: each must be found and described
-// ------------------------------------------------------------------------
+// --- Planted bugs: each must be found and described ---
 
 class PlantedBug : public ::testing::Test {
  protected:
