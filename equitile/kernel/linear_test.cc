@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <mutex>
@@ -65,7 +67,8 @@ class Layer {
   }
   Tensor Output() const {
     Tensor y(size.y, {size.tokens, size.out});
-    std::memset(y.view().Data(), 0x55, static_cast<size_t>(y.Elements() * DTypeBytes(size.y)));
+    std::fill_n(static_cast<std::byte*>(y.view().Data()), y.Elements() * DTypeBytes(size.y),
+                std::byte{0x55});
     return y;
   }
 
@@ -219,7 +222,8 @@ TEST_P(LinearTest, OddStrides) {
   ExpectSameBits(y, plain, "transposed x, y in columns");
   for (int64_t i = 0; i < large.Elements(); ++i) {
     const int64_t row = i / (35 * 3), column = i % (35 * 3);
-    if (row == 0 || column % 3 != 1) ASSERT_EQ(large.DataAs<float>()[i], -7.0f);
+    if (row > 0 && column % 3 == 1) continue;
+    ASSERT_EQ(large.DataAs<float>()[i], -7.0f);
   }
 
   Tensor backwards(DType::kF32, {30, 70});

@@ -207,8 +207,8 @@ struct PieceRows {
 struct Piece {
   Range depth;
   bool first, last;
-  const float* a;  // [tokens][depth], a_stride apart
-  size_t a_stride;
+  const float* a = nullptr;  // [tokens][depth], a_stride apart
+  size_t a_stride = 0;
 };
 
 // kStrips panels of the tile, from `panels` on.
