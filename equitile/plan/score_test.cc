@@ -118,6 +118,41 @@ TEST(Score, BytesOfPlainRingByHand) {
   EXPECT_EQ(score.imbalance.rho, 1);
 }
 
+Accounts AccountsOf(const Plan& plan, const BlockMask& mask) {
+  return TakeAccounts(Lower(plan, mask), HomeMap(plan.problem()), mask, {});
+}
+
+TEST(Accounts, BuffersAndMessagesByHand) {
+  const BlockMask mask = BlockMask::Dense({.batch = 1, .heads = 4},
+                                          {.q_tokens = 512, .kv_tokens = 512, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  const int64_t q = 128 * 4, kv = 2 * q, o = q + 4;  // bytes per token and head
+
+  // One head of 512 tokens; three other homes send, three get output back.
+  const Accounts ulysses = AccountsOf(PlanUlysses(problem), mask);
+  EXPECT_EQ(ulysses.buffer_bytes, std::vector<int64_t>(4, 512 * (q + kv + o)));
+  EXPECT_EQ(ulysses.messages, 4 * 3 * 2);
+
+  // Four heads of 128 query tokens, two chunks of K and V; each rank passes on three times.
+  const Accounts ring = AccountsOf(PlanRing(problem), mask);
+  EXPECT_EQ(ring.buffer_bytes, std::vector<int64_t>(4, 4 * 128 * (q + o + 2 * kv)));
+  EXPECT_EQ(ring.messages, 4 * 3);
+
+  // Two ranks have two heads each, in two head groups: the second arrives while the first is
+  // computed.
+  std::vector<RowRuns> runs;
+  for (int32_t lane = 0; lane < 4; ++lane)
+    runs.push_back({{.end = 8, .rank = lane / 2, .stage = lane % 2}});
+  const Accounts groups = AccountsOf(
+      MakeExchangePlan(problem, {.name = "fractional", .ulysses = 0, .ring = 0, .parameters = {}},
+                       runs, true),
+      mask);
+  EXPECT_EQ(groups.buffer_bytes,
+            (std::vector<int64_t>{512 * (2 * q + 2 * kv + o), 512 * (2 * q + 2 * kv + o), 0, 0}));
+  EXPECT_EQ(groups.messages, 2 * 2 * 3 * 2);
+}
+
 TEST(Score, ReplansWhenItPays) {
   const ReplanRule by_time, paper{.threshold = 1.10};
   EXPECT_TRUE(by_time.ShouldReplan(1.2, 1.0, 1.0, 0.19));
