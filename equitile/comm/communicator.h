@@ -1,0 +1,64 @@
+// How ranks talk: the one interface behind which a single rank, ranks as threads of one process,
+// and MPI (also inside a simulator) look the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace equitile {
+
+enum class Reduce : uint8_t { kSum, kMin, kMax };
+
+// A transfer under way; made by Send and Receive, spent by Test or Wait.
+struct CommRequest {
+  int64_t id = -1;
+  bool Active() const { return id >= 0; }
+};
+
+// All calls come from the rank's one calling thread, never from its pool. Where another rank has
+// failed, any call that would wait throws CommError instead, naming that rank and its reason:
+// nobody waits for the dead.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int32_t rank() const = 0;
+  virtual int32_t size() const = 0;
+  virtual std::string_view name() const = 0;  // "solo", "threads", "mpi"
+  virtual bool simulated() const { return false; }
+
+  // --- Local ---
+  // Bytes must stay untouched (Send) or unread (Receive) until the request is done. Messages
+  // between two ranks with the same tag arrive in the order in which they were sent; sizes must
+  // agree on both sides (CommError otherwise). Any size, also 0 and above 2 GiB.
+  virtual CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) = 0;
+  virtual CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) = 0;
+  // True once the transfer is done; the request is spent then. An inactive request is done.
+  virtual bool Test(CommRequest& request) = 0;
+  virtual void Wait(CommRequest& request) = 0;
+  // Makes progress on whatever is under way and notices failed ranks; cheap enough for every
+  // millisecond. The kernels' `poll` calls it.
+  virtual void Poll() = 0;
+
+  // Where this rank is, for messages about it: sent along with its heartbeat.
+  virtual void SetPlace(int32_t step, int32_t layer, int32_t stage) = 0;
+
+  // Seconds on the rank's own clock (the simulated one in a simulator).
+  virtual double Now() const = 0;
+  // In a simulator: this much work is done. Elsewhere nothing.
+  virtual void Elapse(double /*seconds*/) {}
+
+  // Tells all ranks to stop, with this rank, its place and the reason; they throw CommError from
+  // whatever call they are in, or make next. Returns; the caller throws its own error afterwards.
+  virtual void Abort(std::string_view reason) = 0;
+
+  // --- Collective: every rank calls, in the same order ---
+  virtual void Barrier() = 0;
+  virtual void AllReduce(std::span<double> values, Reduce op) = 0;
+  virtual void AllReduce(std::span<uint64_t> values, Reduce op) = 0;
+  virtual void Broadcast(std::span<std::byte> bytes, int32_t root) = 0;
+};
+
+}  // namespace equitile
