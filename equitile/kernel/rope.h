@@ -1,0 +1,57 @@
+// Queries and keys on their way into attention: the RMS norm's last step and the rotation of
+// adjacent channels by the token's place in the video, for one head at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "equitile/base/aligned_buffer.h"
+#include "equitile/pattern/token_grid.h"
+
+namespace equitile {
+
+// Angles of one video. Channels of a head belong to the axes in this order: frames, height, width;
+// height and width have 2 floor(head_dim / 6) each, frames the rest. Pair i of an axis with n
+// channels turns by position * 10000^(-2i/n). Stored per axis and position, not per token: a few
+// kilobytes that stay in L1.
+class RopeTable {
+ public:
+  RopeTable() = default;
+  // head_dim: a multiple of 8. Angles, cosines and sines in double, rounded once.
+  RopeTable(const TokenGrid& grid, int64_t head_dim);
+
+  int64_t head_dim() const { return head_dim_; }
+  // cos, sin: [head_dim / 2] of one video token.
+  void Angles(int64_t token, std::span<float> cos, std::span<float> sin) const;
+
+  // cos and sin of tokens one after the other, as vectors read them: [head_dim], cosines twice
+  // each, sines as -sin, +sin.
+  class Walk;
+
+ private:
+  struct Axis {
+    int64_t begin = 0, channels = 0, positions = 0;
+    AlignedBuffer<float> cos, sin;  // [positions][channels]
+  };
+
+  int64_t head_dim_ = 0, height_ = 1, width_ = 1;
+  Axis axes_[3];
+};
+
+// One head of a norm over all heads: channels [head_dim] of a token are x * inverse_rms * weight.
+struct NormedHead {
+  const float* x = nullptr;  // [tokens], `stride` floats apart, channels of this head
+  int64_t stride = 0;
+  const float* inverse_rms = nullptr;  // [tokens]
+  const float* weight = nullptr;       // [head_dim], of this head
+};
+
+// rows [count][head_dim]: normed. head_dim: a multiple of 8.
+void NormHeadRows(const NormedHead& head, int64_t head_dim, int64_t count, float* rows);
+
+// The same, then rotated. x and inverse_rms begin at the first token of the call, which is
+// `first_token` of the video.
+void NormAndRotateRows(const NormedHead& head, const RopeTable& rope, int64_t first_token,
+                       int64_t count, float* rows);
+
+}  // namespace equitile
