@@ -13,3 +13,5 @@ configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/equitileConfig.cmake.i
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/equitileConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/equitileConfig.cmake ${PROJECT_BINARY_DIR}/equitileConfigVersion.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/equitile)
+# The model that `equitile generate` uses when none is named.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/wan-mini DESTINATION ${CMAKE_INSTALL_DATADIR}/equitile/models)

@@ -106,8 +106,7 @@ fs::path Target(const fs::path& path) {
 
 }  // namespace
 
-void WriteFileAtomically(const fs::path& path,
-                         std::initializer_list<std::span<const std::byte>> parts) {
+void WriteFileAtomically(const fs::path& path, std::span<const std::span<const std::byte>> parts) {
   const auto check = [&](int error) { Check(path, error); };
   if (IsStream(path)) {
     Output output(path, 0, /*temporary=*/false);

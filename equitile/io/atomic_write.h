@@ -14,7 +14,11 @@ namespace equitile {
 // InputError where the file cannot be created or replaced, Error where the device fails or is full;
 // then no temporary file is left.
 void WriteFileAtomically(const std::filesystem::path& path,
-                         std::initializer_list<std::span<const std::byte>> parts);
+                         std::span<const std::span<const std::byte>> parts);
+inline void WriteFileAtomically(const std::filesystem::path& path,
+                                std::initializer_list<std::span<const std::byte>> parts) {
+  WriteFileAtomically(path, std::span(parts.begin(), parts.size()));
+}
 
 // For work that takes long before it writes: throws what WriteFileAtomically would throw now where
 // `path` cannot be created or replaced. Leaves nothing behind and changes nothing.

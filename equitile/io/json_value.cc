@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <unordered_set>
 
 #include "equitile/io/atomic_write.h"
 #include "equitile/io/mapped_file.h"
@@ -109,9 +110,45 @@ std::string JsonValue::Place() const {
 
 std::string HashText(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
+namespace {
+
+// Refuses what the parser itself would swallow: a key given twice (one of them would silently mean
+// nothing) and nesting without end.
+class KeyCheck {
+ public:
+  explicit KeyCheck(std::string_view name) : name_(name) {}
+
+  bool operator()(int depth, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) {
+      if (depth > kMaxDepth) throw InputError("[io] {}: nested too deep", name_);
+      keys_.emplace_back();
+    } else if (event == Json::parse_event_t::array_start) {
+      if (depth > kMaxDepth) throw InputError("[io] {}: nested too deep", name_);
+    } else if (event == Json::parse_event_t::object_end) {
+      keys_.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      const auto& key = value.get_ref<const std::string&>();
+      if (!keys_.back().insert(key).second) {
+        throw InputError("[io] {}: key '{}' is there twice", name_, key);
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int kMaxDepth = 100;
+  std::string_view name_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+};
+
+}  // namespace
+
 Json ParseJson(std::string_view text, std::string_view name) {
   try {
-    return Json::parse(text);
+    return Json::parse(
+        text, [check = KeyCheck(name)](int depth, Json::parse_event_t event, Json& value) mutable {
+          return check(depth, event, value);
+        });
   } catch (const Json::exception& error) {
     // The library's message may quote the text; one line is enough.
     std::string reason = error.what();
