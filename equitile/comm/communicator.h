@@ -7,11 +7,14 @@
 #include <span>
 #include <string_view>
 
+#include "equitile/base/function_ref.h"
+#include "equitile/comm/comm_error.h"
+
 namespace equitile {
 
 enum class Reduce : uint8_t { kSum, kMin, kMax };
 
-// A transfer under way; made by Send and Receive, spent by Test or Wait.
+// A transfer under way; made by Send and Receive, spent by Test or Wait. Inactive: done.
 struct CommRequest {
   int64_t id = -1;
   bool Active() const { return id >= 0; }
@@ -22,6 +25,8 @@ struct CommRequest {
 // nobody waits for the dead.
 class Communicator {
  public:
+  static constexpr int32_t kMaxTag = (1 << 20) - 1;  // what every MPI has room for
+
   virtual ~Communicator() = default;
 
   virtual int32_t rank() const = 0;
@@ -30,9 +35,11 @@ class Communicator {
   virtual bool simulated() const { return false; }
 
   // --- Local ---
-  // Bytes must stay untouched (Send) or unread (Receive) until the request is done. Messages
-  // between two ranks with the same tag arrive in the order in which they were sent; sizes must
-  // agree on both sides (CommError otherwise). Any size, also 0 and above 2 GiB.
+  // Bytes must stay untouched (Send) or unread (Receive) until the request is done, and in place
+  // until then or until a CommError or Abort has ended it: where another exception may fly past
+  // transfers under way, AbortOnError (below) is put between it and their buffers. Messages between
+  // two ranks with the same tag arrive in the order in which they were sent; sizes must agree on
+  // both sides (CommError otherwise). Any size, also 0 and above 2 GiB; tags from 0 to kMaxTag.
   virtual CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) = 0;
   virtual CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) = 0;
   // True once the transfer is done; the request is spent then. An inactive request is done.
@@ -52,7 +59,8 @@ class Communicator {
 
   // Tells all ranks to stop, with this rank, its place and the reason; they throw CommError from
   // whatever call they are in, or make next. Returns; the caller throws its own error afterwards.
-  virtual void Abort(std::string_view reason) = 0;
+  // The first failure of a job is the one that is told.
+  virtual void Abort(std::string_view reason, FailureKind kind = FailureKind::kFailed) = 0;
 
   // --- Collective: every rank calls, in the same order ---
   virtual void Barrier() = 0;
@@ -60,5 +68,9 @@ class Communicator {
   virtual void AllReduce(std::span<uint64_t> values, Reduce op) = 0;
   virtual void Broadcast(std::span<std::byte> bytes, int32_t root) = 0;
 };
+
+// Runs work whose transfers use buffers that live outside of it: an exception of this rank becomes
+// Abort, and then goes on. Local.
+void AbortOnError(Communicator& comm, FunctionRef<void()> work);
 
 }  // namespace equitile
