@@ -1,6 +1,8 @@
 #include "equitile/kernel/packed_linear.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -44,30 +46,82 @@ void CheckMemory(const void* data) {
   }
 }
 
-// One panel: [in][16] from 16 rows of the weights, zeros where there are fewer.
+// Matrices on top of each other.
+class Stack {
+ public:
+  explicit Stack(std::span<const ConstView> parts) : parts_(parts) {
+    if (parts.empty()) throw InputError("[kernel] weights: no matrix to pack");
+    for (const ConstView& part : parts) {
+      if (part.Rank() != 2 || part.Extent(1) != parts[0].Extent(1)) {
+        throw InputError("[kernel] weights {}: must be [out, in], with one `in` for all",
+                         part.shape().ToString());
+      }
+      if (part.dtype() != parts[0].dtype()) {
+        throw InputError("[kernel] weights {}: must have one type, not {} and {}",
+                         part.shape().ToString(), DTypeName(parts[0].dtype()),
+                         DTypeName(part.dtype()));
+      }
+      out_ += part.Extent(0);
+    }
+  }
+
+  int64_t In() const { return parts_[0].Extent(1); }
+  int64_t Out() const { return out_; }
+  DType dtype() const { return parts_[0].dtype(); }
+
+  struct Row {
+    const void* data = nullptr;
+    int64_t stride = 0;
+    int part = 0;
+  };
+  Row RowOf(int64_t out) const {
+    int part = 0;
+    for (; out >= parts_[static_cast<size_t>(part)].Extent(0); ++part) {
+      out -= parts_[static_cast<size_t>(part)].Extent(0);
+    }
+    const ConstView& view = parts_[static_cast<size_t>(part)];
+    return {view.Address(out, 0), view.Stride(1), part};
+  }
+
+ private:
+  std::span<const ConstView> parts_;
+  int64_t out_ = 0;
+};
+
+// All bits of the exponent set: NaN or infinite.
+bool NotFinite(float x) { return (std::bit_cast<uint32_t>(x) & 0x7F800000u) == 0x7F800000u; }
+
+// One panel: [in][16] from 16 rows of the weights, zeros where there are fewer. Returns the first
+// matrix with a value that is not finite, or -1.
 template <typename From, typename To>
-void PackPanel(const ConstView& weights, int64_t panel, To* to) {
-  const int64_t in = weights.Extent(1), stride = weights.Stride(1);
-  const int64_t columns = std::min(kPanelColumns, weights.Extent(0) - panel * kPanelColumns);
-  const auto* from = static_cast<const From*>(weights.Address(panel * kPanelColumns, 0));
+int64_t PackPanel(const Stack& weights, int64_t panel, To* to) {
+  const int64_t in = weights.In();
+  const int64_t columns = std::min(kPanelColumns, weights.Out() - panel * kPanelColumns);
+  Stack::Row rows[kPanelColumns];
+  bool bad[kPanelColumns] = {};
+  for (int64_t c = 0; c < columns; ++c) rows[c] = weights.RowOf(panel * kPanelColumns + c);
   // In squares of 16 x 16, so that neither reads nor writes jump further than a few cache lines.
   for (int64_t k0 = 0; k0 < in; k0 += kPanelColumns) {
     const int64_t k1 = std::min(in, k0 + kPanelColumns);
     for (int64_t c = 0; c < columns; ++c) {
-      const From* row = from + c * weights.Stride(0);
+      const auto* row = static_cast<const From*>(rows[c].data);
       for (int64_t k = k0; k < k1; ++k) {
-        to[k * kPanelColumns + c] = FromFloat<To>(ToFloat(row[k * stride]));
+        const float value = ToFloat(row[k * rows[c].stride]);
+        bad[c] |= NotFinite(value);
+        to[k * kPanelColumns + c] = FromFloat<To>(value);
       }
     }
     for (int64_t c = columns; c < kPanelColumns; ++c) {
       for (int64_t k = k0; k < k1; ++k) to[k * kPanelColumns + c] = To{};
     }
   }
+  const auto* first = std::find(bad, bad + columns, true);
+  return first == bad + columns ? -1 : rows[first - bad].part;
 }
 
 template <typename To>
-void PackPanelOf(const ConstView& weights, int64_t panel, std::byte* panels) {
-  To* to = reinterpret_cast<To*>(panels) + panel * weights.Extent(1) * kPanelColumns;
+int64_t PackPanelOf(const Stack& weights, int64_t panel, std::byte* panels) {
+  To* to = reinterpret_cast<To*>(panels) + panel * weights.In() * kPanelColumns;
   switch (weights.dtype()) {
     case DType::kF32:
       return PackPanel<float>(weights, panel, to);
@@ -76,6 +130,7 @@ void PackPanelOf(const ConstView& weights, int64_t panel, std::byte* panels) {
     case DType::kF16:
       return PackPanel<F16>(weights, panel, to);
   }
+  return -1;
 }
 
 }  // namespace
@@ -87,10 +142,13 @@ int64_t PackedLinearBytes(int64_t in, int64_t out, DType dtype) {
 }
 
 void PackLinear(const ConstView& weights, DType dtype, std::span<std::byte> to, ThreadPool& pool) {
-  if (weights.Rank() != 2) {
-    throw InputError("[kernel] weights {}: must be [out, in]", weights.shape().ToString());
-  }
-  const int64_t out = weights.Extent(0), in = weights.Extent(1);
+  PackLinear(std::span(&weights, 1), dtype, to, pool);
+}
+
+int64_t PackLinear(std::span<const ConstView> stacked, DType dtype, std::span<std::byte> to,
+                   ThreadPool& pool) {
+  const Stack weights(stacked);
+  const int64_t out = weights.Out(), in = weights.In();
   Header header = {};
   header.bytes = PackedLinearBytes(in, out, dtype);
   if (static_cast<int64_t>(to.size()) < header.bytes) {
@@ -106,10 +164,14 @@ void PackLinear(const ConstView& weights, DType dtype, std::span<std::byte> to, 
   std::memcpy(to.data(), &header, sizeof(header));
 
   std::byte* panels = to.data() + sizeof(Header);
+  std::atomic<int64_t> bad = std::numeric_limits<int64_t>::max();
   pool.ParallelFor(CeilDiv(out, kPanelColumns), [&](int64_t panel, int) {
-    dtype == DType::kF32 ? PackPanelOf<float>(weights, panel, panels)
-                         : PackPanelOf<Bf16>(weights, panel, panels);
+    const int64_t part = dtype == DType::kF32 ? PackPanelOf<float>(weights, panel, panels)
+                                              : PackPanelOf<Bf16>(weights, panel, panels);
+    int64_t seen = bad;
+    while (part >= 0 && part < seen && !bad.compare_exchange_weak(seen, part)) continue;
   });
+  return bad == std::numeric_limits<int64_t>::max() ? -1 : bad.load();
 }
 
 PackedLinear PackedLinear::View(std::span<const std::byte> bytes) {

@@ -22,6 +22,12 @@ int64_t PackedLinearBytes(int64_t in, int64_t out, DType dtype);
 // PackedLinearBytes long. bf16 is rounded to nearest even.
 void PackLinear(const ConstView& weights, DType dtype, std::span<std::byte> to, ThreadPool& pool);
 
+// Several matrices [out_i, in] on top of each other as one layer in -> sum of out_i (q, k and v of
+// one input, say). Returns the first matrix that holds a NaN or an infinity, -1 where none does:
+// the values pass by anyway.
+int64_t PackLinear(std::span<const ConstView> stacked, DType dtype, std::span<std::byte> to,
+                   ThreadPool& pool);
+
 // Packed weights that lie somewhere: a view, cheap to copy. Panel p holds columns (outputs) 16 p ..
 // 16 p + 15 as [in][16]; columns beyond `out` are 0.
 class PackedLinear {
