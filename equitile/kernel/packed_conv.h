@@ -1,0 +1,68 @@
+// The weights of a convolution as the kernel reads them, in one of three forms.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "equitile/base/aligned_buffer.h"
+#include "equitile/base/range.h"
+#include "equitile/base/thread_pool.h"
+#include "equitile/tensor/view.h"
+
+namespace equitile {
+
+inline constexpr int64_t kChannelStep = 16;  // one strip of the multiply-add tile
+constexpr int64_t PaddedChannels(int64_t channels) { return RoundUp(channels, kChannelStep); }
+
+enum class ConvForm : uint8_t {
+  // One chain over frame taps, row taps, column taps, channels.
+  kDirect,
+  // F(2x2, 3x3) of Winograd in the plane of a frame, frame taps and channels summed in the
+  // transformed plane: 16 products for 4 pixels instead of 36. For 3 x 3 taps.
+  kWinograd,
+  // Of the picture with every pixel repeated 2 x 2: each of the four output pixels of a pixel sees
+  // only 2 x 2 different ones, so their weights are added up first: 16 products instead of 36. For
+  // 3 x 3 taps.
+  kUpsampled,
+};
+
+// Panels of 16 outputs, [variants][panels][depth][16]: the variants are the 16 places of the
+// transformed plane, or the four output pixels.
+class PackedConv {
+ public:
+  PackedConv() = default;
+  // weights: [out, in, frame taps, row taps, column taps] with odd row and column taps, f32, bf16
+  // or f16; bias: [out]. Throws InputError where the form does not fit.
+  PackedConv(const ConstView& weights, std::span<const float> bias, ConvForm form,
+             ThreadPool& pool);
+
+  ConvForm form() const { return form_; }
+  int64_t In() const { return in_; }
+  int64_t Out() const { return out_; }
+  int64_t FrameTaps() const { return frame_taps_; }
+  int64_t RowTaps() const { return row_taps_; }
+  int64_t ColumnTaps() const { return column_taps_; }
+  int64_t Depth() const { return depth_; }
+  int64_t Panels() const { return CeilDiv(out_, kChannelStep); }
+  const float* Panel(int64_t variant, int64_t panel) const {
+    return panels_.data() + (variant * Panels() + panel) * depth_ * kChannelStep;
+  }
+  const float* Bias() const { return bias_.data(); }  // [PaddedChannels(out)]
+  int64_t Bytes() const { return (panels_.size() + bias_.size()) * int64_t{sizeof(float)}; }
+
+ private:
+  // One pair of output and input channel.
+  void PackDirect(const ConstView& weights, int64_t o, int64_t c);
+  void PackWinograd(const ConstView& weights, int64_t o, int64_t c);
+  void PackUpsampled(const ConstView& weights, int64_t o, int64_t c);
+  float& At(int64_t variant, int64_t out, int64_t k) {
+    const int64_t panel = variant * Panels() + out / kChannelStep;
+    return panels_[(panel * depth_ + k) * kChannelStep + out % kChannelStep];
+  }
+
+  ConvForm form_ = ConvForm::kDirect;
+  int64_t in_ = 0, out_ = 0, frame_taps_ = 0, row_taps_ = 0, column_taps_ = 0, depth_ = 0;
+  AlignedBuffer<float> panels_, bias_;
+};
+
+}  // namespace equitile
