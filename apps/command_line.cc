@@ -3,14 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <new>
 #include <numeric>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include "apps/commands.h"
+#include "apps/ranks.h"
 #include "equitile/base/error.h"
+#include "equitile/comm/comm_error.h"
+#include "equitile/comm/mpi/launch.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile {
@@ -148,10 +154,25 @@ void Parse(CLI::App& app, const std::vector<std::string>& args) {
   }
 }
 
-int Complain(int exit_code, std::string message) {
+int ComplainAlways(int exit_code, std::string message) {
   std::replace(message.begin(), message.end(), '\n', ' ');
   fmt::print(stderr, "equitile: {}\n", message);
   return exit_code;
+}
+
+// Of the processes that a launcher started, all of which go wrong alike, one complains. The others
+// let it: a launcher ends all at the first bad exit code.
+int Complain(int exit_code, std::string message) {
+  if (IsFirstProcess()) return ComplainAlways(exit_code, std::move(message));
+  if (!mpi::InSimulator()) std::this_thread::sleep_for(std::chrono::seconds(1));
+  return exit_code;
+}
+
+// In the simulator all ranks have the same one.
+void SilenceStdout() {
+  if (!mpi::InSimulator() && std::freopen("/dev/null", "w", stdout) == nullptr) {
+    throw Error("/dev/null cannot be opened");
+  }
 }
 
 }  // namespace
@@ -163,6 +184,9 @@ int ExitCodeOf(const std::function<void()>& work) {
       return Complain(kUnusable, "standard output cannot be written");
     }
     return kDone;
+  } catch (const CommError& error) {  // thrown on one process only, which need not be the first
+    return ComplainAlways(error.failure().kind == FailureKind::kUnusable ? kUnusable : kFailed,
+                          error.what());
   } catch (const InputError& error) {
     return Complain(kUnusable, error.what());
   } catch (const std::bad_alloc&) {
@@ -174,6 +198,7 @@ int ExitCodeOf(const std::function<void()>& work) {
 
 int RunCommandLine(const std::vector<std::string>& args) {
   return ExitCodeOf([&] {
+    if (!IsFirstProcess()) SilenceStdout();
     CLI::App app(kHelp, "equitile");
     app.set_version_flag("--version", "equitile " EQUITILE_VERSION);
     app.require_subcommand(1);

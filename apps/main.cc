@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "apps/command_line.h"
+#include "equitile/comm/mpi/launch.h"
 
 int main(int argc, char** argv) {
-  return equitile::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc));
+  return equitile::mpi::End(
+      equitile::RunCommandLine(std::vector<std::string>(argv + 1, argv + argc)));
 }

@@ -1,6 +1,6 @@
 # The tree is the build: a room is a folder of equitile/, and a file's ending says what it is.
-#   thing.cc -> the library    thing_test.cc -> test_<room>    thing_bench.cc -> bench_<room>    thing_fuzz.cc -> fuzz_<thing>
-# comm/mpi is the one folder that is not part of the library: programs that want MPI link equitile_mpi as well.
+#   thing.cc -> the library    thing_test.cc -> test_<room>    thing_mpi_test.cc -> test_mpi    thing_bench.cc -> bench_<room>    thing_fuzz.cc -> fuzz_<thing>
+# comm/mpi is the one folder that is not part of the library: see EquitileMpi.cmake.
 set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model search)
 
 # One binary for every machine: SIMD targets are chosen from at run time (kernel/target.h). SSSE3 and AVX3_DL add nothing over
@@ -26,7 +26,7 @@ function(equitile_add_room_tests)
   include(GoogleTest)
   foreach(room ${EQUITILE_ROOMS})
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*_test.cc")
-    list(FILTER tests EXCLUDE REGEX "/comm/mpi/")
+    list(FILTER tests EXCLUDE REGEX "/comm/mpi/|_mpi_test\\.cc$")
     if(tests)
       add_executable(test_${room} ${tests})
       target_link_libraries(test_${room} PRIVATE equitile GTest::gtest GTest::gtest_main rapidcheck)

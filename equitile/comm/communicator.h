@@ -25,7 +25,7 @@ struct CommRequest {
 // nobody waits for the dead.
 class Communicator {
  public:
-  static constexpr int32_t kMaxTag = (1 << 20) - 1;  // what every MPI has room for
+  static constexpr int32_t kMaxTag = 999'999;  // the least of the MPIs we know
 
   virtual ~Communicator() = default;
 
@@ -54,7 +54,9 @@ class Communicator {
 
   // Seconds on the rank's own clock (the simulated one in a simulator).
   virtual double Now() const = 0;
-  // In a simulator: this much work is done. Elsewhere nothing.
+  // In a simulator that was told to model compute rather than to measure it (models_compute):
+  // this much work is done, on a rank of nominal speed. Elsewhere nothing.
+  virtual bool models_compute() const { return false; }
   virtual void Elapse(double /*seconds*/) {}
 
   // Tells all ranks to stop, with this rank, its place and the reason; they throw CommError from

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "equitile/base/timer.h"
+#include "equitile/comm/reduce.h"
 
 namespace equitile::threads {
 namespace {
@@ -21,19 +22,6 @@ const char* Name(CollectiveKind kind) {
       return "Broadcast";
   }
   return "";
-}
-
-template <typename Number>
-Number Combine(Number a, Number b, Reduce op) {
-  switch (op) {
-    case Reduce::kMin:
-      return std::min(a, b);
-    case Reduce::kMax:
-      return std::max(a, b);
-    case Reduce::kSum:
-      break;
-  }
-  return a + b;
 }
 
 template <typename Number>
