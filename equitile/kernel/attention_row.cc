@@ -129,7 +129,7 @@ struct ScoreTile {
     tile.Zero();
     const float *a = k + row * 16, *panel = q;
     for (size_t d = 16; d <= head_dim; d += 16, a += 256, panel += 256) {
-      tile.template MultiplyAdd<AOrder::kRowMajor, 16>(a, 16, panel, q_stride, 16);
+      tile.template MultiplyAddFixed<AOrder::kRowMajor, 16, 16>(a, panel, q_stride);
     }
     if (head_dim % 16 != 0)
       tile.template MultiplyAdd<AOrder::kRowMajor, 16>(a, 16, panel, q_stride, 8);
@@ -173,8 +173,8 @@ struct OutputTile {
     const float* panel = p;
     const size_t full = chunk.tokens / 16;
     for (size_t i = 0; i < full; ++i, panel += 256) {
-      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(chunk.V(i) + dim * 16 + row, 16, panel,
-                                                          kChunkFloats, 16);
+      tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, 16>(chunk.V(i) + dim * 16 + row,
+                                                                   panel, kChunkFloats);
     }
     if (full < chunk.size) {
       tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(chunk.V(full) + dim * 16 + row, 16, panel,

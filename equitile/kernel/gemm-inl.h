@@ -32,16 +32,21 @@
 #undef EQ_TILE
 #define EQ_TILE HWY_INLINE __attribute__((no_sanitize("undefined")))
 
-// Of the loop over k. With 512-bit vectors a step is only eight cycles of multiplying but thirty
-// instructions, close to what four-wide front ends deliver; four steps at a time leave out the
-// counting. With narrower vectors unrolling changed nothing or cost a little.
+// Of the loop over k: four steps at a time leave out most of the counting. With 512-bit vectors a
+// step is only eight cycles of multiplying but thirty instructions, close to what four-wide front
+// ends deliver. With 256 bits the multipliers are the bound and unrolling shows little (16 deep,
+// panel in L1: not at all 0.965 of peak, by 2, 4, 8, 16 0.975, 0.963, 0.967, 0.976) until somebody
+// else runs on the core's other hardware thread: the front end is then shared, and the slowest
+// tenth of a second's samples goes from 0.62 (24 instructions for 12 multiply-adds) to 0.72, 0.75,
+// 0.73, 0.72, while pure multiply-adds keep 0.9.
 #undef EQ_UNROLL_K
-#if HWY_TARGET == HWY_AVX3 && defined(__clang__)
+#undef EQ_NO_UNROLL
+#if defined(__clang__)
 #define EQ_UNROLL_K _Pragma("clang loop unroll_count(4)")
-#elif HWY_TARGET == HWY_AVX3
-#define EQ_UNROLL_K _Pragma("GCC unroll 4")
+#define EQ_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
-#define EQ_UNROLL_K
+#define EQ_UNROLL_K _Pragma("GCC unroll 4")
+#define EQ_NO_UNROLL
 #endif
 
 HWY_BEFORE_NAMESPACE();
@@ -63,8 +68,7 @@ inline constexpr size_t kStripVecs = kStripFloats / kVecFloats;
 //
 // AVX2, one thread, fraction of the peak of pure multiply-adds, 128 deep, panel in L1 (EPYC 7003):
 // 6 rows x 2 vectors 0.985, 5 x 2 0.97, 4 x 2 0.95 (eight chains leave no slack), 4 x 3 0.985 (but
-// 24 columns are not a strip), 3 x 4 and 7 x 2 under 0.55 (spills). Unrolling k by 2 or 4 by hand
-// changes nothing: the loop is bound by the multipliers, not by the front end. AVX-512: 12 x 2
+// 24 columns are not a strip), 3 x 4 and 7 x 2 under 0.55 (spills). AVX-512: 12 x 2
 // needs 14 loads for 24 multiply-adds, well under the two loads a cycle; 16 x 1 would need 17
 // for 16.
 #if HWY_TARGET == HWY_AVX3
@@ -126,6 +130,24 @@ struct Tile {
     }
   }
 
+  // c[r][.] += A(r, .) * panel[.] for one k.
+  template <AOrder kOrder>
+  EQ_TILE void Step(const float* HWY_RESTRICT a, size_t stride, const float* HWY_RESTRICT panel,
+                    size_t panel_stride) {
+    VF b[kVecs];
+    EQ_UNROLL
+    for (size_t v = 0; v < kVecs; ++v) {
+      b[v] =
+          hn::LoadU(DF(), panel + (v / kStripVecs) * panel_stride + (v % kStripVecs) * kVecFloats);
+    }
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      const VF ar = hn::Set(DF(), kOrder == AOrder::kRowMajor ? a[r * stride] : a[r]);
+      EQ_UNROLL
+      for (size_t v = 0; v < kVecs; ++v) c[r][v] = hn::MulAdd(ar, b[v], c[r][v]);
+    }
+  }
+
   // c[r][.] += sum over k < depth, ascending, of A(r, k) * panel[k][.]. Panel s starts at panel + s
   // * panel_stride and holds [depth][16] floats. kStride is A's stride where it is known at compile
   // time, else 0 and a_stride counts.
@@ -133,23 +155,20 @@ struct Tile {
   EQ_TILE void MultiplyAdd(const float* HWY_RESTRICT a, size_t a_stride,
                            const float* HWY_RESTRICT panel, size_t panel_stride, size_t depth) {
     const size_t stride = kStride != 0 ? kStride : a_stride;
+    const size_t step = kOrder == AOrder::kRowMajor ? 1 : stride;
+    EQ_NO_UNROLL
+    for (size_t k = 0; k < depth; ++k, a += step, panel += kStripFloats)
+      Step<kOrder>(a, stride, panel, panel_stride);
+  }
+
+  // The same for a depth known at compile time: without counting, see EQ_UNROLL_K.
+  template <AOrder kOrder, size_t kStride, size_t kDepth>
+  EQ_TILE void MultiplyAddFixed(const float* HWY_RESTRICT a, const float* HWY_RESTRICT panel,
+                                size_t panel_stride) {
+    constexpr size_t kStep = kOrder == AOrder::kRowMajor ? 1 : kStride;
     EQ_UNROLL_K
-    for (size_t k = 0; k < depth; ++k) {
-      VF b[kVecs];
-      EQ_UNROLL
-      for (size_t v = 0; v < kVecs; ++v) {
-        b[v] = hn::LoadU(DF(),
-                         panel + (v / kStripVecs) * panel_stride + (v % kStripVecs) * kVecFloats);
-      }
-      EQ_UNROLL
-      for (size_t r = 0; r < kRows; ++r) {
-        const VF ar = hn::Set(DF(), kOrder == AOrder::kRowMajor ? a[r * stride] : a[r]);
-        EQ_UNROLL
-        for (size_t v = 0; v < kVecs; ++v) c[r][v] = hn::MulAdd(ar, b[v], c[r][v]);
-      }
-      panel += kStripFloats;
-      a += kOrder == AOrder::kRowMajor ? 1 : stride;
-    }
+    for (size_t k = 0; k < kDepth; ++k)
+      Step<kOrder>(a + k * kStep, kStride, panel + k * kStripFloats, panel_stride);
   }
 };
 

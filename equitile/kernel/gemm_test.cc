@@ -52,7 +52,10 @@ void TileOnce(const GemmProblem& g, size_t row, size_t strip, size_t split, floa
       tile.template MultiplyAdd<AOrder::kRowMajor>(a, g.a_row_stride, panel, g.panel_stride,
                                                    end - begin);
     } else if (g.a_depth_stride == 48) {
-      tile.template MultiplyAdd<AOrder::kColumnMajor, 48>(a, 0, panel, g.panel_stride, end - begin);
+      size_t k = begin;
+      for (; k + 16 <= end; k += 16, a += 16 * 48, panel += 16 * 16)
+        tile.template MultiplyAddFixed<AOrder::kColumnMajor, 48, 16>(a, panel, g.panel_stride);
+      tile.template MultiplyAdd<AOrder::kColumnMajor, 48>(a, 0, panel, g.panel_stride, end - k);
     } else {
       tile.template MultiplyAdd<AOrder::kColumnMajor>(a, g.a_depth_stride, panel, g.panel_stride,
                                                       end - begin);

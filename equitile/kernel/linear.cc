@@ -81,11 +81,6 @@ std::vector<PanelColumns> WantedPanels(const LinearArgs& args) {
   return panels;
 }
 
-// Rows of x that the kernel can read where they lie.
-bool ReadInPlace(const ConstView& x) {
-  return x.dtype() == DType::kF32 && (x.Stride(1) == 1 || x.Extent(1) == 1) && x.Stride(0) >= 0;
-}
-
 class Call {
  public:
   Call(const LinearArgs& args, ThreadPool& pool, Workspace& workspace)
@@ -96,10 +91,7 @@ class Call {
   void Run() {
     const Range tokens = {0, args_.y.Extent(0)};
     if (!args_.x.producer) {
-      const ConstView& x = args_.x.view;
-      const bool in_place = ReadInPlace(x);
-      ComputeTiles(tokens, in_place ? static_cast<const float*>(x.Data()) : nullptr, x.Stride(0));
-      return;
+      return ComputeTiles(tokens, nullptr, 0);
     }
     const int64_t in = args_.weights.In();
     const int64_t row_bytes = in * static_cast<int64_t>(sizeof(float));

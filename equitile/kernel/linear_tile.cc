@@ -21,18 +21,22 @@ inline constexpr size_t kPanelSums = kTileTokens * kPanelColumns;  // sums of on
 inline constexpr size_t kPanelPiece = kPieceDepth * kPanelColumns;
 inline constexpr size_t kMaxTileStrips = 2;
 
+// Rows of a piece lie in groups of 16 inputs, [group][token][16]. With a few more places than
+// tokens the groups of a register tile spread over the sets of L1, beside the panel.
+inline constexpr size_t kRowPitch = kTileTokens + 6;
+inline constexpr size_t kPieceRows = kPieceDepth * kRowPitch;
+static_assert(kPieceDepth % 16 == 0);
+
 // Parts of a thread's scratch.
 struct LinearScratch {
   explicit LinearScratch(float* scratch)
-      : sums(scratch),
-        rows(sums + kTilePanels * kPanelSums),
-        panels(rows + kTileTokens * kPieceDepth) {}
+      : sums(scratch), rows(sums + kTilePanels * kPanelSums), panels(rows + kPieceRows) {}
   float* sums;    // [panels][kTileTokens][16]
-  float* rows;    // [kTileTokens][kPieceDepth], for rows that are converted
+  float* rows;    // [kPieceDepth / 16][kRowPitch][16]
   float* panels;  // [kMaxTileStrips][kPieceDepth][16], for panels that are widened
 };
 inline constexpr int64_t kScratchFloats =
-    kTilePanels * kPanelSums + kTileTokens * kPieceDepth + kMaxTileStrips * kPanelPiece;
+    kTilePanels * kPanelSums + kPieceRows + kMaxTileStrips * kPanelPiece;
 
 }  // namespace equitile
 #endif  // EQUITILE_KERNEL_LINEAR_TILE_ONCE_
@@ -173,8 +177,7 @@ class PanelEpilogue {
 // All rows of a tile over one piece of kStrips panels.
 template <size_t kStrips>
 struct PieceRows {
-  const float* a;  // [rows][depth], a_stride apart
-  size_t a_stride;
+  const float* a;       // [depth / 16][kRowPitch][16]
   const float* panels;  // kStrips times [depth][16], panel_stride apart
   size_t panel_stride;
   size_t depth;
@@ -192,8 +195,12 @@ struct PieceRows {
     } else {
       tile.Load(to, kStripFloats, kPanelSums);
     }
-    tile.template MultiplyAdd<AOrder::kRowMajor>(a + row * a_stride, a_stride, panels, panel_stride,
-                                                 depth);
+    const float *from = a + row * 16, *panel = panels;
+    EQ_NO_UNROLL
+    for (size_t d = 16; d <= depth; d += 16, from += kRowPitch * 16, panel += kStripFloats * 16)
+      tile.template MultiplyAddFixed<AOrder::kRowMajor, 16, 16>(from, panel, panel_stride);
+    if (depth % 16 != 0)
+      tile.template MultiplyAdd<AOrder::kRowMajor, 16>(from, 16, panel, panel_stride, depth % 16);
     tile.Store(to, kStripFloats, kPanelSums);
     if (last) {
       for (size_t s = 0; s < kStrips; ++s) {
@@ -207,21 +214,18 @@ struct PieceRows {
 struct Piece {
   Range depth;
   bool first, last;
-  const float* a = nullptr;  // [tokens][depth], a_stride apart
-  size_t a_stride = 0;
 };
 
 // kStrips panels of the tile, from `panels` on.
 template <size_t kStrips>
 void ComputePanels(const LinearTile& tile, const Piece& piece, const PanelColumns* panels,
-                   float* sums, float* widened) {
+                   float* sums, const LinearScratch& scratch) {
   const PackedLinear& weights = tile.args->weights;
   const auto depth = static_cast<size_t>(piece.depth.size());
   const size_t skip = static_cast<size_t>(piece.depth.begin) * kStripFloats;
 
   PieceRows<kStrips> body;
-  body.a = piece.a;
-  body.a_stride = piece.a_stride;
+  body.a = scratch.rows;
   body.depth = depth;
   body.sums = sums;
   body.first = piece.first;
@@ -234,9 +238,9 @@ void ComputePanels(const LinearTile& tile, const Piece& piece, const PanelColumn
   } else {
     for (size_t s = 0; s < kStrips; ++s) {
       ToFloats(static_cast<const Bf16*>(weights.Panel(panels[s].panel)) + skip,
-               depth * kStripFloats, widened + s * kPanelPiece);
+               depth * kStripFloats, scratch.panels + s * kPanelPiece);
     }
-    body.panels = widened;
+    body.panels = scratch.panels;
     body.panel_stride = kPanelPiece;
   }
   PanelEpilogue epilogues[kStrips];
@@ -247,13 +251,38 @@ void ComputePanels(const LinearTile& tile, const Piece& piece, const PanelColumn
   ForRowTiles(static_cast<size_t>(tile.tokens.size()), body);
 }
 
-// Rows of the tile's tokens over one piece of the depth, as f32, side by side.
-void ConvertRows(const LinearTile& tile, Range depth, float* rows) {
+// One token's inputs `depth` to their places among the groups of 16.
+template <class T>
+HWY_INLINE void PackRow(const T* from, int64_t stride, size_t depth, float* to) {
+  size_t d = 0;
+  for (; d + 16 <= depth; d += 16, to += kRowPitch * 16)
+    GatherFloats(from + static_cast<int64_t>(d) * stride, stride, 16, to);
+  GatherFloats(from + static_cast<int64_t>(d) * stride, stride, depth - d, to);
+}
+
+template <class T>
+void PackRows(const T* from, int64_t row_stride, int64_t stride, size_t tokens, size_t depth,
+              float* to) {
+  for (size_t token = 0; token < tokens; ++token, from += row_stride, to += 16)
+    PackRow(from, stride, depth, to);
+}
+
+// Rows of the tile's tokens over one piece of the depth.
+void PackPiece(const LinearTile& tile, Range depth, float* to) {
   const ConstView& x = tile.args->x.view;
-  for (int64_t token = tile.tokens.begin; token < tile.tokens.end; ++token) {
-    Gather(x.Address(token, depth.begin), x.dtype(), x.Stride(1), static_cast<size_t>(depth.size()),
-           rows);
-    rows += depth.size();
+  const auto tokens = static_cast<size_t>(tile.tokens.size()),
+             n = static_cast<size_t>(depth.size());
+  if (tile.rows != nullptr)
+    return PackRows(tile.rows + depth.begin, tile.row_stride, 1, tokens, n, to);
+  const void* from = x.Address(tile.tokens.begin, depth.begin);
+  const int64_t row_stride = x.Stride(0), stride = x.Stride(1);
+  switch (x.dtype()) {
+    case DType::kF32:
+      return PackRows(static_cast<const float*>(from), row_stride, stride, tokens, n, to);
+    case DType::kBF16:
+      return PackRows(static_cast<const Bf16*>(from), row_stride, stride, tokens, n, to);
+    case DType::kF16:
+      return PackRows(static_cast<const F16*>(from), row_stride, stride, tokens, n, to);
   }
 }
 
@@ -262,23 +291,19 @@ void ComputeTile(const LinearTile& tile, float* scratch_floats) {
   const int64_t in = tile.args->weights.In();
   const int64_t pieces = CeilDiv(in, kPieceDepth);
   for (int64_t p = 0; p < pieces; ++p) {
-    Piece piece = {.depth = EvenPart(in, p, pieces), .first = p == 0, .last = p + 1 == pieces};
-    if (tile.rows != nullptr) {
-      piece.a = tile.rows + piece.depth.begin;
-      piece.a_stride = static_cast<size_t>(tile.row_stride);
-    } else {
-      ConvertRows(tile, piece.depth, scratch.rows);
-      piece.a = scratch.rows;
-      piece.a_stride = static_cast<size_t>(piece.depth.size());
-    }
+    const Range groups = EvenPart(CeilDiv(in, 16), p, pieces);
+    const Piece piece = {.depth = {groups.begin * 16, std::min(in, groups.end * 16)},
+                         .first = p == 0,
+                         .last = p + 1 == pieces};
+    PackPiece(tile, piece.depth, scratch.rows);
     size_t i = 0;
     // With one piece no sums have to wait: every panel uses the same place, which stays in L1.
     auto sums = [&] { return scratch.sums + (pieces == 1 ? 0 : i * kPanelSums); };
     for (; i + kTileStrips <= tile.panels.size(); i += kTileStrips) {
-      ComputePanels<kTileStrips>(tile, piece, &tile.panels[i], sums(), scratch.panels);
+      ComputePanels<kTileStrips>(tile, piece, &tile.panels[i], sums(), scratch);
     }
     for (; i < tile.panels.size(); ++i) {
-      ComputePanels<1>(tile, piece, &tile.panels[i], sums(), scratch.panels);
+      ComputePanels<1>(tile, piece, &tile.panels[i], sums(), scratch);
     }
   }
 }
