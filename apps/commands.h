@@ -19,6 +19,7 @@ using RegisterCommand = void(CLI::App& parent);
 // The commands of `equitile bench`.
 #define EQUITILE_BENCHES(COMMAND) \
   COMMAND(RegisterBenchAttention) \
+  COMMAND(RegisterBenchE2e)       \
   COMMAND(RegisterBenchLinear)    \
   COMMAND(RegisterBenchPlan)
 

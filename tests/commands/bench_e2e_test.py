@@ -1,0 +1,34 @@
+"""`equitile bench e2e`: what it prints, and what it refuses."""
+import json
+import pathlib
+
+import pytest
+
+TINY = pathlib.Path(__file__).resolve().parents[1] / "golden/tiny-wan"
+
+
+def test_parts_add_up(equitile):
+    outcome = equitile("bench", "e2e", "-m", TINY, "-W", "48", "-H", "32", "--video-frames", "5", "--threads", "2", "--json")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.out)
+    assert (said["tokens"], said["batch"], said["layers"], said["threads"]) == (2 * 2 * 3, 2, 2, 2)
+    assert said["attention_seconds"] + said["linear_seconds"] + said["rest_seconds"] == pytest.approx(said["step_seconds"], rel=0.05)
+    assert 0 < said["fraction_of_peak"] < 1.2
+    assert said["fraction_of_peak"] == pytest.approx(1e-9 * said["flops"] / said["step_seconds"] / said["peak_gflops"])
+    assert 0 < said["memory_before_bytes"] <= said["peak_memory_bytes"]
+
+
+def test_tokens_make_a_grid(equitile):
+    for weights in ("f32", "bf16"):
+        outcome = equitile("bench", "e2e", "-m", TINY, "--tokens", "90", "--batch", "1", "--weights", weights, "--json")
+        said = json.loads(outcome.out)
+        assert (said["tokens"], said["batch"], said["weights"]) == (90, 1, weights)
+
+
+@pytest.mark.parametrize("args, mention", [
+    ([], "--shape"), (["-m", "nowhere"], "nowhere"), (["--shape", "wan-2b"], "wan-14b"), (["--shape", "wan-1.3b,layers=0"], "layers=N"),
+    (["-m", TINY, "-W", "250"], "250"), (["-m", TINY, "--tokens", "1031"], "1031"), (["-m", TINY, "--weights", "f16"], "f32 or bf16"),
+    (["-m", TINY, "--tokens", "0"], "--tokens 0"),
+])
+def test_mistakes(equitile, args, mention):
+    equitile("bench", "e2e", *args).must_be_refused(mention)
