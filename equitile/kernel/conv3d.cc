@@ -98,13 +98,4 @@ void Conv3d(const ConvArgs& args, ThreadPool& pool, Workspace& workspace) {
   }
 }
 
-void ChannelNorm(const ChannelNormArgs& args, ThreadPool& pool) {
-  const auto frames = static_cast<int64_t>(args.in.frames.size());
-  EQ_CHECK(args.out.frames.size() == args.in.frames.size());
-  EQ_CHECK(static_cast<int64_t>(args.gamma.size()) == PaddedChannels(args.channels));
-  pool.ParallelFor(frames * args.height, [&](int64_t task, int) {
-    ChannelNormRow(args, task / args.height, task % args.height);
-  });
-}
-
 }  // namespace equitile

@@ -52,14 +52,4 @@ struct ConvArgs {
 // where the number of frames does not fit.
 void Conv3d(const ConvArgs& args, ThreadPool& pool, Workspace& workspace);
 
-// The norm of the epilogue alone.
-struct ChannelNormArgs {
-  ConstFrames in;
-  int64_t channels = 0, height = 0, width = 0;
-  std::span<const float> gamma;  // [PaddedChannels(channels)]
-  bool silu = true;
-  Frames out;  // may be `in`
-};
-void ChannelNorm(const ChannelNormArgs& args, ThreadPool& pool);
-
 }  // namespace equitile

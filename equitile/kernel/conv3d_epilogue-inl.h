@@ -31,14 +31,13 @@ HWY_INLINE void NormPixel(const float* x, float squares, const float* gamma, flo
   }
 }
 
-// Writes x = sums + bias + residual (each may be null) and returns the sum of squares.
+// Writes x = sums + bias + residual (which may be null) and returns the sum of squares.
 HWY_INLINE float AddPixel(const float* sums, const float* bias, const float* residual,
                           size_t padded, float* to) {
   const DF d;
   VF squares = hn::Zero(d);
   for (size_t i = 0; i < padded; i += kVecFloats) {
-    VF v = hn::LoadU(d, sums + i);
-    if (bias != nullptr) v = hn::Add(v, hn::LoadU(d, bias + i));
+    VF v = hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, bias + i));
     if (residual != nullptr) v = hn::Add(v, hn::LoadU(d, residual + i));
     squares = hn::MulAdd(v, v, squares);
     hn::StoreU(v, d, to + i);

@@ -1,6 +1,5 @@
 #include "equitile/kernel/conv3d_tile.h"
 
-#include <cmath>
 #include <cstddef>
 
 #undef HWY_TARGET_INCLUDE
@@ -283,22 +282,6 @@ void ComputeDirect(const DirectBlock& block, float* sums) {
   }
 }
 
-void NormRow(const ChannelNormArgs& args, int64_t frame, int64_t row) {
-  const auto f = static_cast<size_t>(frame);
-  const int64_t pixel = PaddedChannels(args.channels);
-  const float root = std::sqrt(static_cast<float>(args.channels));
-  const float* from = args.in.frames[f] + row * args.in.row_stride;
-  float* to = args.out.frames[f] + row * args.out.row_stride;
-  for (int64_t x = 0; x < args.width; ++x, from += pixel, to += pixel) {
-    const float squares = AddPixel(from, nullptr, nullptr, static_cast<size_t>(pixel), to);
-    if (args.silu) {
-      NormPixel<true>(to, squares, args.gamma.data(), root, static_cast<size_t>(pixel), to);
-    } else {
-      NormPixel<false>(to, squares, args.gamma.data(), root, static_cast<size_t>(pixel), to);
-    }
-  }
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace equitile
 HWY_AFTER_NAMESPACE();
@@ -308,7 +291,6 @@ namespace equitile {
 namespace {
 HWY_EXPORT(ComputeWinograd);
 HWY_EXPORT(ComputeDirect);
-HWY_EXPORT(NormRow);
 }  // namespace
 
 int64_t WinogradScratchFloats(const PackedConv& weights, int64_t out_frames, int64_t tiles) {
@@ -325,10 +307,6 @@ int64_t DirectScratchFloats(const PackedConv& weights, int64_t pixels) {
 
 void ComputeDirectBlock(const DirectBlock& block, float* scratch) {
   HWY_DYNAMIC_DISPATCH(ComputeDirect)(block, scratch);
-}
-
-void ChannelNormRow(const ChannelNormArgs& args, int64_t frame, int64_t row) {
-  HWY_DYNAMIC_DISPATCH(NormRow)(args, frame, row);
 }
 
 }  // namespace equitile

@@ -34,7 +34,4 @@ struct DirectBlock {
 int64_t DirectScratchFloats(const PackedConv& weights, int64_t pixels);
 void ComputeDirectBlock(const DirectBlock& block, float* scratch);
 
-// One row of pixels.
-void ChannelNormRow(const ChannelNormArgs& args, int64_t frame, int64_t row);
-
 }  // namespace equitile
