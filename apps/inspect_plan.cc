@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -192,7 +193,8 @@ Json Describe(const InspectOptions& options, const PlanFile& file, const std::op
   return {{"file", options.path},
           {"kind", "plan"},
           {"planner", file.parts.planner.Text()},
-          {"parameters", file.parts.planner.parameters},
+          {"parameters", std::map<std::string, std::string>(file.parts.planner.parameters.begin(),
+                                                            file.parts.planner.parameters.end())},
           {"ranks", problem.ranks},
           {"batch", problem.lanes.batch},
           {"heads", problem.lanes.heads},

@@ -1,6 +1,7 @@
 #include "equitile/io/plan_file.h"
 
 #include <algorithm>
+#include <map>
 
 #include "equitile/io/json_value.h"
 #include "equitile/plan/home_map.h"
@@ -152,8 +153,9 @@ PlannerLabel LabelOf(const JsonValue& value) {
   const JsonValue parameters = value["parameters"];
   for (const auto& item : parameters.Items()) {
     if (!item.value().is_string()) parameters.Fail("'{}' must be a text", item.key());
-    label.parameters[item.key()] = item.value().get<std::string>();
+    label.parameters.emplace_back(item.key(), item.value().get<std::string>());
   }
+  std::sort(label.parameters.begin(), label.parameters.end());
   return label;
 }
 
@@ -256,23 +258,25 @@ PlanFile MakePlanFile(const Plan& plan, uint64_t mask_hash, const CostModel& cos
 
 std::string PlanFileText(const PlanFile& file) {
   const PlanParts& parts = file.parts;
-  const Json json = {{"version", kVersion},
-                     {"hash", HashText(file.hash)},
-                     {"mask_hash", HashText(file.mask_hash)},
-                     {"ranks", parts.problem.ranks},
-                     {"grid", GridJson(parts.problem)},
-                     {"batch", parts.problem.lanes.batch},
-                     {"homes", HomesJson(parts.problem)},
-                     {"orders", OrdersJson(parts.problem)},
-                     {"planner",
-                      {{"name", parts.planner.name},
-                       {"ulysses", parts.planner.ulysses},
-                       {"ring", parts.planner.ring},
-                       {"parameters", parts.planner.parameters}}},
-                     {"row_owner", RowOwnerJson(parts)},
-                     {"stages", StagesJson(parts)},
-                     {"cost", {{"block", file.cost.block}, {"row", file.cost.row}}},
-                     {"work_per_rank", file.work_per_rank}};
+  const Json json = {
+      {"version", kVersion},
+      {"hash", HashText(file.hash)},
+      {"mask_hash", HashText(file.mask_hash)},
+      {"ranks", parts.problem.ranks},
+      {"grid", GridJson(parts.problem)},
+      {"batch", parts.problem.lanes.batch},
+      {"homes", HomesJson(parts.problem)},
+      {"orders", OrdersJson(parts.problem)},
+      {"planner",
+       {{"name", parts.planner.name},
+        {"ulysses", parts.planner.ulysses},
+        {"ring", parts.planner.ring},
+        {"parameters", std::map<std::string, std::string>(parts.planner.parameters.begin(),
+                                                          parts.planner.parameters.end())}}},
+      {"row_owner", RowOwnerJson(parts)},
+      {"stages", StagesJson(parts)},
+      {"cost", {{"block", file.cost.block}, {"row", file.cost.row}}},
+      {"work_per_rank", file.work_per_rank}};
   return json.dump() + "\n";
 }
 

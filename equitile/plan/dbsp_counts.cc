@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <bit>
 
+#include "equitile/base/bit_count.h"
+
 namespace equitile {
 namespace {
 
 constexpr uint64_t kByteOnes = 0x0101010101010101;
+
+// Below it the popcnt instruction, word by word, is faster than carry-save adders.
+constexpr int64_t kFewWords = 256;
 
 // sum + 2·carry = a + b + c, bit by bit.
 struct CarrySave {
@@ -105,9 +110,15 @@ struct OverLanes {
 
 std::vector<int64_t> CountLanes(const BlockMask& mask) {
   std::vector<int64_t> kept(static_cast<size_t>(mask.LaneCount()));
+  const int64_t words = mask.QBlocks() * mask.WordsPerRow();
   for (int64_t lane = 0; lane < mask.LaneCount(); ++lane) {
-    kept[static_cast<size_t>(lane)] =
-        CountBits(mask.Row(lane, 0).data(), mask.QBlocks() * mask.WordsPerRow());
+    if (words < kFewWords) {
+      int32_t count = 0;
+      CountBitsOfRows(mask.Row(lane, 0).data(), 1, words, &count);
+      kept[static_cast<size_t>(lane)] = count;
+    } else {
+      kept[static_cast<size_t>(lane)] = CountBits(mask.Row(lane, 0).data(), words);
+    }
   }
   return kept;
 }

@@ -359,8 +359,8 @@ Plan PlanFractional(const Problem& problem, const BlockMask& mask,
   std::vector<RowRuns> runs = partitioner.Run();
   partitioner.SetStages(runs);
   PlannerLabel label{.name = "fractional", .ulysses = 0, .ring = 0, .parameters = {}};
-  label.parameters["tolerance"] = fmt::format("{}", options.tolerance);
-  label.parameters["heads_at_home"] = options.heads_at_home ? "yes" : "no";
+  label.parameters = {{"heads_at_home", options.heads_at_home ? "yes" : "no"},
+                      {"tolerance", fmt::format("{}", options.tolerance)}};
   return MakeExchangePlan(problem, label, runs, /*needed_kv_only=*/true);
 }
 

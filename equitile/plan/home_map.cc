@@ -43,20 +43,19 @@ void HomeMap::FillTables(Side side) {
   const int64_t item_tiles = item_tiles_[Index(side)];
   auto& rank_of_tile = rank_of_tile_[Index(side)];
   rank_of_tile.resize(static_cast<size_t>(LineTiles(side)));
+  auto& rank_tokens = rank_tokens_[Index(side)];
+  rank_tokens.resize(static_cast<size_t>(batch_ * ranks_));
   for (int32_t rank = 0; rank < ranks_; ++rank) {
     const Range tiles = RankTiles(side, rank);
     std::fill(rank_of_tile.begin() + tiles.begin, rank_of_tile.begin() + tiles.end, rank);
-  }
-  rank_tokens_[Index(side)].reserve(static_cast<size_t>(batch_ * ranks_));
-  for (int64_t item = 0; item < batch_; ++item) {
-    auto token = [&](int64_t tile) {
-      return std::min(
-          std::clamp<int64_t>(tile - item * item_tiles, 0, item_tiles) * kHomeTileTokens,
-          Tokens(side));
-    };
-    for (int32_t rank = 0; rank < ranks_; ++rank) {
-      const Range tiles = RankTiles(side, rank);
-      rank_tokens_[Index(side)].push_back({token(tiles.begin), token(tiles.end)});
+    for (int64_t item = 0; item < batch_; ++item) {
+      const auto token = [&](int64_t tile) {
+        return std::min(
+            std::clamp<int64_t>(tile - item * item_tiles, 0, item_tiles) * kHomeTileTokens,
+            Tokens(side));
+      };
+      rank_tokens[static_cast<size_t>(item * ranks_ + rank)] = {token(tiles.begin),
+                                                                token(tiles.end)};
     }
   }
 }

@@ -62,6 +62,12 @@ class HomeMap {
     }
   }
 
+  // Positions of blocks [blocks) in a lane's order.
+  Range TokensOf(Side side, Range blocks) const {
+    const int64_t tokens = Tokens(side), begin = blocks.begin * block_tokens_,
+                  end = blocks.end * block_tokens_;
+    return {begin < tokens ? begin : tokens, end < tokens ? end : tokens};
+  }
   // Tokens of blocks [blocks) of a lane that lie on `rank`.
   int64_t LocalTokens(Side side, int64_t lane, Range blocks, int32_t rank) const;
   int64_t BlockTokens(Side side, Range blocks) const { return TokensOf(side, blocks).size(); }
@@ -78,11 +84,6 @@ class HomeMap {
   };
 
   static size_t Index(Side side) { return static_cast<size_t>(side); }
-  Range TokensOf(Side side, Range blocks) const {
-    const int64_t tokens = Tokens(side), begin = blocks.begin * block_tokens_,
-                  end = blocks.end * block_tokens_;
-    return {begin < tokens ? begin : tokens, end < tokens ? end : tokens};
-  }
   void FillTables(Side side);
   const Scattered* ScatteredOf(int64_t lane) const {
     const int32_t index = scattered_of_lane_[static_cast<size_t>(lane)];

@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "equitile/base/range.h"
-#include "equitile/plan/static_planner.h"
 
 namespace equitile {
 namespace {
@@ -43,9 +42,25 @@ Critical<Number> FindCritical(const Plan& plan, const CostOf& cost) {
   return critical;
 }
 
-int64_t MovedOf(const std::vector<int32_t>& owner, const std::vector<int32_t>& home) {
-  return std::inner_product(owner.begin(), owner.end(), home.begin(), int64_t{0}, std::plus<>(),
-                            std::not_equal_to<>());
+// Of the rows of one ring's lanes, those outside the even part of their ring rank.
+int64_t MovedRows(const RowRuns& runs, const std::vector<Range>& home_of_rank) {
+  int64_t moved = 0, begin = 0;
+  for (const RowRun& run : runs) {
+    const Range home = home_of_rank[static_cast<size_t>(run.rank)];
+    const int64_t stay = std::min<int64_t>(run.end, home.end) - std::max(begin, home.begin);
+    moved += run.end - begin - std::max<int64_t>(0, stay);
+    begin = run.end;
+  }
+  return moved;
+}
+
+int64_t MovedColumns(const std::vector<int32_t>& owner, int64_t ring_size) {
+  int64_t moved = 0;
+  for (int32_t r = 0; r < ring_size; ++r) {
+    const Range home = EvenPart(std::ssize(owner), r, ring_size);
+    moved += home.size() - std::count(owner.begin() + home.begin, owner.begin() + home.end, r);
+  }
+  return moved;
 }
 
 }  // namespace
@@ -82,21 +97,24 @@ Moved CountMoved(const Plan& plan) {
   }
   if (plan.Stages() == 1) return {.q_blocks = 0, .kv_blocks = 0};
   const int64_t ring_size = plan.Stages();
-  const std::vector<int32_t> q_home = EvenOwners(plan.problem().grid.QBlocks(), ring_size);
-  const std::vector<int32_t> kv_home = EvenOwners(plan.problem().grid.KvBlocks(), ring_size);
-  double q_moved = 0, kv_moved = 0, groups = 0;
-  std::vector<int32_t> ring_rank(static_cast<size_t>(plan.ranks()), 0);
+  const int64_t q_blocks = plan.problem().grid.QBlocks();
+  int64_t q_moved = 0, kv_moved = 0, groups = 0;
+  std::vector<Range> home_of_rank(static_cast<size_t>(plan.ranks()));
+  std::vector<int64_t> moved_of_map(plan.parts().kv_maps.size(), -1);
   for (const RingGroup& ring : plan.rings()) {
     if (ring.lanes.empty()) continue;
-    for (size_t r = 0; r < ring.ranks.size(); ++r)
-      ring_rank[static_cast<size_t>(ring.ranks[r])] = static_cast<int32_t>(r);
-    std::vector<int32_t> q_owner = plan.RowOwners(ring.lanes.front());
-    for (int32_t& owner : q_owner) owner = ring_rank[static_cast<size_t>(owner)];
-    q_moved += static_cast<double>(MovedOf(q_owner, q_home));
-    kv_moved += static_cast<double>(MovedOf(plan.KvOwner(ring), kv_home));
+    for (size_t r = 0; r < ring.ranks.size(); ++r) {
+      home_of_rank[static_cast<size_t>(ring.ranks[r])] =
+          EvenPart(q_blocks, static_cast<int64_t>(r), ring_size);
+    }
+    q_moved += MovedRows(plan.RunsOf(ring.lanes.front()), home_of_rank);
+    int64_t& moved = moved_of_map[static_cast<size_t>(ring.kv_map)];
+    if (moved < 0) moved = MovedColumns(plan.KvOwner(ring), ring_size);
+    kv_moved += moved;
     ++groups;
   }
-  return {.q_blocks = q_moved / groups, .kv_blocks = kv_moved / groups};
+  return {.q_blocks = static_cast<double>(q_moved) / static_cast<double>(groups),
+          .kv_blocks = static_cast<double>(kv_moved) / static_cast<double>(groups)};
 }
 
 Donated CountDonated(const Plan& plan) {

@@ -62,16 +62,46 @@ void Share(std::vector<Map>& maps, std::span<int32_t* const> uses) {
   maps = std::move(shared);
 }
 
-RowRuns RunsOfOwners(std::span<const int32_t> owners, int32_t ring_size) {
+void CheckOwners(std::span<const int32_t> owners, int64_t blocks, int32_t ring_size) {
+  EQ_CHECK(std::ssize(owners) == blocks, "{} owners of {} blocks", owners.size(), blocks);
+  const bool inside = std::all_of(owners.begin(), owners.end(), [&](int32_t owner) {
+    return static_cast<uint32_t>(owner) < static_cast<uint32_t>(ring_size);
+  });
+  EQ_CHECK(inside, "an owner outside a ring of {}", ring_size);
+}
+
+// Neighbouring rows of one owner as runs; ranks: of the ring.
+RowRuns RunsOfOwners(std::span<const int32_t> owners, std::span<const int32_t> ranks) {
+  size_t count = 1;
+  for (size_t row = 1; row < owners.size(); ++row) count += owners[row] != owners[row - 1];
   RowRuns runs;
-  for (size_t row = 0; row < owners.size(); ++row) {
-    if (row > 0 && owners[row] == owners[row - 1]) continue;
-    EQ_CHECK(owners[row] >= 0 && owners[row] < ring_size, "q owner {} in a ring of {}", owners[row],
-             ring_size);
-    if (row > 0) runs.back().end = static_cast<int32_t>(row);
-    runs.push_back({.end = static_cast<int32_t>(owners.size()), .rank = owners[row], .stage = 0});
+  runs.reserve(count);
+  for (size_t row = 1; row <= owners.size(); ++row) {
+    if (row < owners.size() && owners[row] == owners[row - 1]) continue;
+    runs.push_back({.end = static_cast<int32_t>(row),
+                    .rank = ranks[static_cast<size_t>(owners[row - 1])],
+                    .stage = 0});
   }
   return runs;
+}
+
+// One row map per group, in the order in which lanes first name them; map_of_lane holds groups
+// before.
+void AddRowMaps(std::span<const UlyssesGroup> groups, PlanParts& parts) {
+  std::vector<int32_t> number(groups.size(), -1);
+  parts.row_maps.reserve(groups.size());
+  for (int32_t& map : parts.map_of_lane) {
+    EQ_CHECK(map >= 0, "a lane in no group");
+    const size_t group = static_cast<size_t>(map);
+    if (number[group] < 0) {
+      const RingGroup& ring = parts.rings[group];
+      CheckOwners(groups[group].q_owner, parts.problem.grid.QBlocks(),
+                  static_cast<int32_t>(ring.ranks.size()));
+      number[group] = static_cast<int32_t>(parts.row_maps.size());
+      parts.row_maps.push_back(RunsOfOwners(groups[group].q_owner, ring.ranks));
+    }
+    map = number[group];
+  }
 }
 
 int32_t StagesOf(const PlanParts& parts) {
@@ -154,6 +184,13 @@ Plan::Plan(PlanParts parts) : parts_(std::move(parts)) {
   stages_ = StagesOf(parts_);
 }
 
+Plan Plan::OfCanonical(PlanParts parts) {
+  Plan plan;
+  plan.parts_ = std::move(parts);
+  plan.stages_ = StagesOf(plan.parts_);
+  return plan;
+}
+
 int32_t Plan::RowOwner(int64_t lane, int64_t q_block) const {
   const RowRuns& runs = RunsOf(lane);
   return std::upper_bound(runs.begin(), runs.end(), q_block,
@@ -182,38 +219,39 @@ Plan MakeRingPlan(const Problem& problem, PlannerLabel label, std::span<const Ul
   const int32_t item_groups = group_count / items;
 
   PlanParts parts;
-  parts.problem = problem;
+  parts.problem = CheckedProblem(problem);
   parts.planner = std::move(label);
   parts.movement = Movement::kRing;
   parts.needed_kv_only = needed_kv_only;
   parts.map_of_lane.assign(static_cast<size_t>(problem.lanes.Count()), -1);
-  parts.row_maps.reserve(groups.size());
-  parts.rings.reserve(groups.size());
-  RowRuns ring_runs;  // of the present group, with ring ranks
+  parts.rings.resize(groups.size());
   for (int32_t g = 0; g < group_count; ++g) {
     const UlyssesGroup& group = groups[static_cast<size_t>(g)];
-    const UlyssesGroup* before = g == 0 ? nullptr : &groups[static_cast<size_t>(g - 1)];
-    if (before == nullptr || before->q_owner.data() != group.q_owner.data())
-      ring_runs = RunsOfOwners(group.q_owner, ring_size);
-    if (before == nullptr || before->kv_owner.data() != group.kv_owner.data()) {
-      parts.kv_maps.emplace_back(group.kv_owner.begin(), group.kv_owner.end());
-    }
-    RingGroup ring{.ranks = std::vector<int32_t>(static_cast<size_t>(ring_size)),
-                   .lanes = group.lanes,
-                   .kv_map = static_cast<int32_t>(parts.kv_maps.size()) - 1};
+    RingGroup& ring = parts.rings[static_cast<size_t>(g)];
+    ring.ranks.resize(static_cast<size_t>(ring_size));
     for (int32_t r = 0; r < ring_size; ++r) {
       ring.ranks[static_cast<size_t>(r)] =
           g / item_groups * item_groups * ring_size + r * item_groups + g % item_groups;
     }
-    for (int32_t lane : ring.lanes) {
-      EQ_CHECK(lane >= 0 && lane < problem.lanes.Count(), "lane {}", lane);
-      parts.map_of_lane[static_cast<size_t>(lane)] = static_cast<int32_t>(parts.row_maps.size());
+    ring.lanes.assign(group.lanes.begin(), group.lanes.end());
+    if (g == 0 || groups[static_cast<size_t>(g - 1)].kv_owner.data() != group.kv_owner.data()) {
+      CheckOwners(group.kv_owner, problem.grid.KvBlocks(), ring_size);
+      parts.kv_maps.emplace_back(group.kv_owner.begin(), group.kv_owner.end());
     }
-    parts.row_maps.push_back(ring_runs);
-    for (RowRun& run : parts.row_maps.back()) run.rank = ring.ranks[static_cast<size_t>(run.rank)];
-    parts.rings.push_back(std::move(ring));
+    ring.kv_map = static_cast<int32_t>(parts.kv_maps.size()) - 1;
+    for (int32_t lane : group.lanes) {
+      EQ_CHECK(lane >= 0 && lane < problem.lanes.Count(), "lane {}", lane);
+      EQ_CHECK(parts.map_of_lane[static_cast<size_t>(lane)] < 0, "lane {} in two groups", lane);
+      parts.map_of_lane[static_cast<size_t>(lane)] = g;
+    }
   }
-  return Plan(std::move(parts));
+  if (parts.kv_maps.size() > 1) {
+    std::vector<int32_t*> uses;
+    for (RingGroup& ring : parts.rings) uses.push_back(&ring.kv_map);
+    Share(parts.kv_maps, uses);
+  }
+  AddRowMaps(groups, parts);
+  return Plan::OfCanonical(std::move(parts));
 }
 
 Plan MakeExchangePlan(const Problem& problem, const PlannerLabel& label,

@@ -5,9 +5,9 @@
 
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "equitile/base/range.h"
@@ -68,9 +68,10 @@ enum class Movement : uint8_t {
 
 // Which planner made it, with everything that decided the result: printed, hashed, kept in files.
 struct PlannerLabel {
-  std::string name;                               // "usp", "dbsp+", "fractional"
-  int32_t ulysses = 0, ring = 0;                  // degrees; 0 where the kind has none
-  std::map<std::string, std::string> parameters;  // "reward" -> "2"
+  std::string name;               // "usp", "dbsp+", "fractional"
+  int32_t ulysses = 0, ring = 0;  // degrees; 0 where the kind has none
+  // {"reward", "2"}, sorted by name. A map would cost as much as a small plan.
+  std::vector<std::pair<std::string, std::string>> parameters;
 
   std::string Text() const;  // "usp:4x2", "fractional"
   friend bool operator==(const PlannerLabel&, const PlannerLabel&) = default;
@@ -113,6 +114,8 @@ class Plan {
   // Keeps the canonical parts. Throws InputError, in words, if they do not make a plan: an owner
   // out of range, a lane in two rings, a row without owner ...
   explicit Plan(PlanParts parts);
+  // For parts that are right and canonical by the way they were made.
+  static Plan OfCanonical(PlanParts parts);
 
   const PlanParts& parts() const { return parts_; }
   const Problem& problem() const { return parts_.problem; }
@@ -149,7 +152,7 @@ class Plan {
 // One Ulysses group as ring, usp and dbsp decide it: a view, so that groups can share owners. For R
 // = 1 they are all 0.
 struct UlyssesGroup {
-  std::vector<int32_t> lanes;         // in the planner's order
+  std::span<const int32_t> lanes;     // in the planner's order
   std::span<const int32_t> q_owner;   // [q_blocks] ring rank that computes the row
   std::span<const int32_t> kv_owner;  // [kv_blocks] ring rank at which the column starts
 };

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "equitile/base/error.h"
+#include "equitile/plan/random_plan_testing.h"
 
 namespace equitile {
 namespace {
@@ -43,7 +44,7 @@ TEST(Plan, HashSeesEveryPart) {
   changed([](PlanParts& p) { p.row_maps[0][1].stage = 1; });
   changed([](PlanParts& p) { p.needed_kv_only = false; });
   changed([](PlanParts& p) { p.planner.name = "ulysses"; });
-  changed([](PlanParts& p) { p.planner.parameters["reward"] = "2"; });
+  changed([](PlanParts& p) { p.planner.parameters = {{"reward", "2"}}; });
   changed([](PlanParts& p) { p.problem.ranks = 3; });
   changed([](PlanParts& p) { p.problem.grid.q_tokens = 255; });
   changed([](PlanParts& p) { p.problem.lanes = {.batch = 2, .heads = 1}; });
@@ -51,9 +52,10 @@ TEST(Plan, HashSeesEveryPart) {
 
 TEST(Plan, RingRanksAreNeighboursInsideAChunk) {
   const std::vector<int32_t> halves = {0, 0, 1, 1}, q_owner = {0, 1, 1, 0}, kv_owner = {1, 0, 1, 0};
+  const std::vector<int32_t> lanes = {1, 0};
   const std::vector<UlyssesGroup> groups = {
-      {.lanes = {1}, .q_owner = halves, .kv_owner = halves},
-      {.lanes = {0}, .q_owner = q_owner, .kv_owner = kv_owner}};
+      {.lanes = std::span(lanes).first(1), .q_owner = halves, .kv_owner = halves},
+      {.lanes = std::span(lanes).last(1), .q_owner = q_owner, .kv_owner = kv_owner}};
   const Plan plan =
       MakeRingPlan(SmallProblem(4), {.name = "usp", .ulysses = 2, .ring = 2}, groups, false);
   EXPECT_EQ(plan.planner().Text(), "usp:2x2");
@@ -68,23 +70,30 @@ TEST(Plan, RingRanksAreNeighboursInsideAChunk) {
 TEST(Plan, RingGroupsOfTwoBatchItemsLieWhereTheItemsLive) {
   Problem problem = SmallProblem(4);
   problem.lanes = {.batch = 2, .heads = 1};
-  const std::vector<int32_t> owner = {0, 0, 1, 1};
-  const Plan plan =
-      MakeRingPlan(problem, {.name = "ring"},
-                   std::vector<UlyssesGroup>{{.lanes = {0}, .q_owner = owner, .kv_owner = owner},
-                                             {.lanes = {1}, .q_owner = owner, .kv_owner = owner}},
-                   false);
+  const std::vector<int32_t> owner = {0, 0, 1, 1}, first = {0}, second = {1};
+  const Plan plan = MakeRingPlan(
+      problem, {.name = "ring"},
+      std::vector<UlyssesGroup>{{.lanes = first, .q_owner = owner, .kv_owner = owner},
+                                {.lanes = second, .q_owner = owner, .kv_owner = owner}},
+      false);
   EXPECT_EQ(plan.rings()[0].ranks, (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(plan.rings()[1].ranks, (std::vector<int32_t>{2, 3}));
+}
+
+TEST(Plan, MadePlansAreCanonical) {
+  EXPECT_TRUE(equitile::testing::CheckCases("canonical", [](equitile::testing::RandomCase& random) {
+    const Plan plan = random.MakePlan(random.MakeProblem());
+    RC_ASSERT(Plan(plan.parts()).parts() == plan.parts());
+  }));
 }
 
 TEST(Plan, RefusesWhatIsNoPlan) {
   const RowRuns runs = {{.end = 2, .rank = 0}, {.end = 4, .rank = 1}};
   const Plan plan = MakeExchangePlan(SmallProblem(2), {.name = "fractional"}, {runs, runs}, true);
-  const std::vector<int32_t> owner = {0, 0, 1, 1};
+  const std::vector<int32_t> owner = {0, 0, 1, 1}, lanes = {0, 1};
   const Plan ring = MakeRingPlan(
       SmallProblem(2), {.name = "ring"},
-      std::vector<UlyssesGroup>{{.lanes = {0, 1}, .q_owner = owner, .kv_owner = owner}}, false);
+      std::vector<UlyssesGroup>{{.lanes = lanes, .q_owner = owner, .kv_owner = owner}}, false);
   auto refused = [](const Plan& from, auto&& change, const std::string& words) {
     PlanParts parts = from.parts();
     change(parts);
@@ -146,8 +155,9 @@ TEST(Plan, RefusesWhatIsNoPlan) {
   const std::vector<int32_t> alone = {0, 0, 0, 0};
   const Plan two =
       MakeRingPlan(SmallProblem(2), {.name = "usp", .ulysses = 2, .ring = 1},
-                   std::vector<UlyssesGroup>{{.lanes = {0}, .q_owner = alone, .kv_owner = alone},
-                                             {.lanes = {1}, .q_owner = alone, .kv_owner = alone}},
+                   std::vector<UlyssesGroup>{
+                       {.lanes = std::span(lanes).first(1), .q_owner = alone, .kv_owner = alone},
+                       {.lanes = std::span(lanes).last(1), .q_owner = alone, .kv_owner = alone}},
                    false);
   refused(
       two, [](PlanParts& p) { p.row_maps[0][0].rank = 1; },

@@ -55,17 +55,21 @@ const char* BalanceName(DbspBalance balance) {
 
 PlannerLabel DbspLabel(const PlannerSpec& spec, const DbspOptions& options) {
   PlannerLabel label = LabelOf(spec);
-  label.parameters["blocks"] = options.blocks == DbspBlocks::kSwap ? "swap" : "greedy";
-  label.parameters["head_order"] =
-      options.head_order == DbspHeadOrder::kWeight ? "weight" : "assignment";
-  label.parameters["balance"] = BalanceName(options.balance);
-  label.parameters["reward"] = fmt::format("{}", options.reward);
+  const int64_t whole = static_cast<int64_t>(options.reward);  // as good as always: faster to print
+  label.parameters.reserve(4);
+  label.parameters.emplace_back("balance", BalanceName(options.balance));
+  label.parameters.emplace_back("blocks", options.blocks == DbspBlocks::kSwap ? "swap" : "greedy");
+  label.parameters.emplace_back(
+      "head_order", options.head_order == DbspHeadOrder::kWeight ? "weight" : "assignment");
+  label.parameters.emplace_back("reward", static_cast<double>(whole) == options.reward
+                                              ? std::to_string(whole)
+                                              : fmt::format("{}", options.reward));
   return label;
 }
 
 PlannerLabel DbspPlusLabel(const PlannerSpec& spec, const DbspOptions& options) {
   PlannerLabel label = LabelOf(spec);
-  label.parameters["balance"] = BalanceName(options.balance);
+  label.parameters.emplace_back("balance", BalanceName(options.balance));
   return label;
 }
 
@@ -105,7 +109,7 @@ void AddCells(const DbspLayout& layout, const Plan& plan, size_t first_group, St
 // A db-SP layout for each batch item that has its own ranks, or one for all lanes.
 template <typename MakeLayout>
 MadePlan PlanLayouts(const Problem& problem, const BlockMask& mask, const PlannerSpec& spec,
-                     const PlannerLabel& label, bool needed_kv_only, bool keep_cells,
+                     PlannerLabel label, bool needed_kv_only, bool keep_cells,
                      const MakeLayout& make_layout) {
   const BatchSplit split = SplitBatch(problem.lanes.batch, spec.ulysses, spec.ring);
   std::vector<DbspLayout> layouts;
@@ -116,14 +120,13 @@ MadePlan PlanLayouts(const Problem& problem, const BlockMask& mask, const Planne
     layouts.push_back(split.items == 1
                           ? make_layout(mask, split.ulysses, split.ring)
                           : make_layout(ItemMask(mask, item), split.ulysses, split.ring));
-    const DbspLayout& layout = layouts.back();
+    DbspLayout& layout = layouts.back();
     const int32_t first_lane = static_cast<int32_t>(item * problem.lanes.Count() / split.items);
+    for (int32_t& lane : layout.lane_perm) lane += first_lane;
     for (int64_t u = 0; u < layout.ulysses; ++u) {
-      const auto lanes = layout.GroupLanes(u);
-      groups.push_back({.lanes = {lanes.begin(), lanes.end()},
+      groups.push_back({.lanes = layout.GroupLanes(u),
                         .q_owner = layout.QOwner(u),
                         .kv_owner = layout.KvOwner(u)});
-      for (int32_t& lane : groups.back().lanes) lane += first_lane;
     }
   }
   MadePlan made{.plan = MakeRingPlan(problem, std::move(label), groups, needed_kv_only),

@@ -108,12 +108,15 @@ class RandomCase {
     const int64_t ulysses = divisors[static_cast<size_t>(Between(0, std::ssize(divisors) - 1))],
                   ring = problem.ranks / ulysses;
     std::vector<UlyssesGroup> groups(static_cast<size_t>(ulysses));
+    std::vector<std::vector<int32_t>> lanes(groups.size());
     for (int32_t lane = 0; lane < problem.lanes.Count(); ++lane)
-      groups[static_cast<size_t>(Between(0, ulysses - 1))].lanes.push_back(lane);
+      lanes[static_cast<size_t>(Between(0, ulysses - 1))].push_back(lane);
     std::vector<std::vector<int32_t>> owned;  // the groups look into it
     owned.reserve(2 * groups.size());
-    for (UlyssesGroup& group : groups) {
-      std::shuffle(group.lanes.begin(), group.lanes.end(), engine_);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      UlyssesGroup& group = groups[g];
+      std::shuffle(lanes[g].begin(), lanes[g].end(), engine_);
+      group.lanes = lanes[g];
       const bool contiguous = Chance(0.3);
       auto owners = [&](int64_t blocks) {
         if (contiguous) return EvenOwners(blocks, ring);

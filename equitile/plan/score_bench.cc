@@ -32,11 +32,11 @@ Plan Scattered(int32_t ulysses, int32_t ring, bool needed_kv_only) {
   std::vector<int32_t> owner(static_cast<size_t>(Mask().QBlocks()));
   for (size_t i = 0; i < owner.size(); ++i) owner[i] = static_cast<int32_t>(i) % ring;
   std::vector<UlyssesGroup> groups;
-  for (int32_t u = 0; u < ulysses; ++u) {
-    UlyssesGroup group{.lanes = {}, .q_owner = owner, .kv_owner = owner};
-    for (int32_t lane = u; lane < 40; lane += ulysses) group.lanes.push_back(lane);
-    groups.push_back(group);
-  }
+  std::vector<std::vector<int32_t>> lanes(static_cast<size_t>(ulysses));
+  for (int32_t lane = 0; lane < 40; ++lane)
+    lanes[static_cast<size_t>(lane % ulysses)].push_back(lane);
+  for (const std::vector<int32_t>& own : lanes)
+    groups.push_back({.lanes = own, .q_owner = owner, .kv_owner = owner});
   return MakeRingPlan(ProblemOf(ulysses * ring),
                       {.name = "scattered", .ulysses = ulysses, .ring = ring, .parameters = {}},
                       groups, needed_kv_only);

@@ -13,16 +13,17 @@ Plan PlanContiguous(const Problem& problem, const PlannerLabel& label, int32_t u
   const int64_t item_lanes = problem.lanes.Count() / split.items;
   const std::vector<int32_t> q_owner = EvenOwners(problem.grid.QBlocks(), split.ring);
   const std::vector<int32_t> kv_owner = EvenOwners(problem.grid.KvBlocks(), split.ring);
+  std::vector<int32_t> lanes(static_cast<size_t>(problem.lanes.Count()));
+  std::iota(lanes.begin(), lanes.end(), 0);
   std::vector<UlyssesGroup> groups;
   for (int32_t item = 0; item < split.items; ++item) {
     for (int32_t u = 0; u < split.ulysses; ++u) {
       const Range part = EvenPart(item_lanes, u, split.ulysses);
-      UlyssesGroup group{.lanes = std::vector<int32_t>(static_cast<size_t>(part.size())),
-                         .q_owner = q_owner,
-                         .kv_owner = kv_owner};
-      std::iota(group.lanes.begin(), group.lanes.end(),
-                static_cast<int32_t>(item * item_lanes + part.begin));
-      groups.push_back(std::move(group));
+      groups.push_back(
+          {.lanes = std::span(lanes).subspan(static_cast<size_t>(item * item_lanes + part.begin),
+                                             static_cast<size_t>(part.size())),
+           .q_owner = q_owner,
+           .kv_owner = kv_owner});
     }
   }
   return MakeRingPlan(problem, label, groups, /*needed_kv_only=*/false);

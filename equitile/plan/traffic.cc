@@ -1,13 +1,28 @@
 #include "equitile/plan/traffic.h"
 
 #include <algorithm>
-#include <numeric>
+#include <span>
 #include <utility>
 
 #include "equitile/plan/kv_need.h"
 
 namespace equitile {
 namespace {
+
+// Lanes for which the same blocks move: one stands for all.
+struct AlikeLanes {
+  int32_t lane = 0;
+  int64_t count = 0;
+  int64_t item = 0;  // of the batch
+  bool in_home_order = true;
+};
+
+AlikeLanes OneLane(const Problem& problem, int32_t lane) {
+  return {.lane = lane,
+          .count = 1,
+          .item = problem.lanes.BatchOf(lane),
+          .in_home_order = problem.OrderOf(lane) == TokenOrder::kFHW};
+}
 
 // How many ranks ask for each token of one side. Lanes in home order are booked as block ranges and
 // resolved to homes at the end, so that a range costs the same however many homes it spans.
@@ -22,24 +37,26 @@ class Demand {
         to_rank_(static_cast<size_t>(problem.ranks), 0),
         from_home_(static_cast<size_t>(problem.ranks), 0) {}
 
-  // `rank` needs blocks [blocks) of the lane, and of `lanes` - 1 more of the same batch item and
-  // order.
-  void Add(int64_t lane, Range blocks, int32_t rank, int64_t lanes = 1) {
+  // `rank` needs blocks [blocks) of each of the lanes.
+  void Add(const AlikeLanes& lanes, Range blocks, int32_t rank) {
     const size_t r = static_cast<size_t>(rank);
-    if (problem_.OrderOf(lane) != TokenOrder::kFHW) {
-      homes_.ForEachPart(side_, lane, blocks, [&](int32_t home, int64_t tokens) {
+    if (!lanes.in_home_order) {
+      homes_.ForEachPart(side_, lanes.lane, blocks, [&](int32_t home, int64_t tokens) {
         if (home == rank) return;
-        to_rank_[r] += tokens * lanes;
-        from_home_[static_cast<size_t>(home)] += tokens * lanes;
+        to_rank_[r] += tokens * lanes.count;
+        from_home_[static_cast<size_t>(home)] += tokens * lanes.count;
       });
       return;
     }
-    const int64_t local = homes_.LocalTokens(side_, lane, blocks, rank);
-    to_rank_[r] += (homes_.BlockTokens(side_, blocks) - local) * lanes;
-    from_home_[r] -= local * lanes;
-    int64_t* change = &change_[static_cast<size_t>(problem_.lanes.BatchOf(lane) * (blocks_ + 1))];
-    change[blocks.begin] += lanes;
-    change[blocks.end] -= lanes;
+    const Range own = homes_.RankTokens(side_, rank, lanes.item),
+                tokens = homes_.TokensOf(side_, blocks);
+    const int64_t local =
+        std::max<int64_t>(0, std::min(own.end, tokens.end) - std::max(own.begin, tokens.begin));
+    to_rank_[r] += (tokens.size() - local) * lanes.count;
+    from_home_[r] -= local * lanes.count;
+    int64_t* change = &change_[static_cast<size_t>(lanes.item * (blocks_ + 1))];
+    change[blocks.begin] += lanes.count;
+    change[blocks.end] -= lanes.count;
   }
 
   // Call once, after all Add.
@@ -77,41 +94,58 @@ class Demand {
   std::vector<int64_t> to_rank_, from_home_;
 };
 
-// Lanes for which the same blocks move: one stands for all.
-struct AlikeLanes {
-  int32_t lane = 0;
-  int64_t count = 0;
+// Sorts lanes into those that are alike.
+class LaneSorter {
+ public:
+  explicit LaneSorter(const Plan& plan) : plan_(plan) {}
+
+  // Those of `lanes`, which have one row map or whose rows do not matter, of one batch item and
+  // order, in the order in which they first come. Valid until the next call.
+  std::span<const AlikeLanes> OfGroup(std::span<const int32_t> lanes) {
+    const Problem& problem = plan_.problem();
+    alike_.clear();
+    if (problem.lanes.batch == 1 && problem.orders.empty()) {
+      if (!lanes.empty()) alike_.push_back({.lane = lanes[0], .count = std::ssize(lanes)});
+      return alike_;
+    }
+    number_.assign(static_cast<size_t>(problem.lanes.batch * kOrders), -1);
+    for (int32_t lane : lanes) Add(lane, 0);
+    return alike_;
+  }
+
+  // All lanes, by row map, batch item and order.
+  std::span<const AlikeLanes> All() {
+    const PlanParts& parts = plan_.parts();
+    alike_.clear();
+    number_.assign(parts.row_maps.size() * static_cast<size_t>(parts.problem.lanes.batch * kOrders),
+                   -1);
+    for (int32_t lane = 0; lane < std::ssize(parts.map_of_lane); ++lane)
+      Add(lane, parts.map_of_lane[static_cast<size_t>(lane)]);
+    return alike_;
+  }
+
+ private:
+  static constexpr int64_t kOrders = static_cast<int64_t>(kTokenOrders.size());
+
+  void Add(int32_t lane, int64_t map) {
+    const Problem& problem = plan_.problem();
+    const int64_t kind = (map * problem.lanes.batch + problem.lanes.BatchOf(lane)) * kOrders +
+                         static_cast<int64_t>(problem.OrderOf(lane));
+    int32_t& index = number_[static_cast<size_t>(kind)];
+    if (index < 0) {
+      index = static_cast<int32_t>(alike_.size());
+      alike_.push_back(OneLane(problem, lane));
+    } else {
+      ++alike_[static_cast<size_t>(index)].count;
+    }
+  }
+
+  const Plan& plan_;
+  std::vector<int32_t> number_;
+  std::vector<AlikeLanes> alike_;
 };
 
-// Those of `lanes` with one row map (where `by_rows`), batch item and order, in the order in which
-// they first come.
-std::vector<AlikeLanes> Alike(const Plan& plan, const std::vector<int32_t>& lanes, bool by_rows) {
-  const Problem& problem = plan.problem();
-  const int64_t orders = problem.orders.empty() ? 1 : static_cast<int64_t>(kTokenOrders.size());
-  const int64_t maps = by_rows ? std::ssize(plan.parts().row_maps) : 1;
-  std::vector<int32_t> number(static_cast<size_t>(maps * problem.lanes.batch * orders), -1);
-  std::vector<AlikeLanes> alike;
-  for (int32_t lane : lanes) {
-    const int64_t map = by_rows ? plan.parts().map_of_lane[static_cast<size_t>(lane)] : 0;
-    const int64_t kind = (map * problem.lanes.batch + problem.lanes.BatchOf(lane)) * orders +
-                         static_cast<int64_t>(problem.OrderOf(lane));
-    int32_t& index = number[static_cast<size_t>(kind)];
-    if (index < 0) {
-      index = static_cast<int32_t>(alike.size());
-      alike.push_back({lane, 0});
-    }
-    ++alike[static_cast<size_t>(index)].count;
-  }
-  return alike;
-}
-
-std::vector<int32_t> AllLanes(const Plan& plan) {
-  std::vector<int32_t> lanes(static_cast<size_t>(plan.problem().lanes.Count()));
-  std::iota(lanes.begin(), lanes.end(), 0);
-  return lanes;
-}
-
-void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
+void AddExchangedKv(const Plan& plan, const BlockMask& mask, LaneSorter& sorter, Demand& demand) {
   std::vector<uint64_t> need(static_cast<size_t>(mask.WordsPerRow()));
   struct Rows {
     int32_t rank;
@@ -119,16 +153,15 @@ void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
   };
   std::vector<Rows> held;
   // Where the mask decides which K/V move, every lane stands for itself.
-  std::vector<AlikeLanes> alike;
+  std::vector<AlikeLanes> alone;
   if (plan.needed_kv_only()) {
-    for (int32_t lane : AllLanes(plan)) alike.push_back({lane, 1});
-  } else {
-    alike = Alike(plan, AllLanes(plan), /*by_rows=*/true);
+    for (int32_t lane = 0; lane < plan.problem().lanes.Count(); ++lane)
+      alone.push_back(OneLane(plan.problem(), lane));
   }
-  for (const auto& [lane, count] : alike) {
+  for (const AlikeLanes& lanes : plan.needed_kv_only() ? std::span(alone) : sorter.All()) {
     held.clear();
     int64_t begin = 0;
-    for (const RowRun& run : plan.RunsOf(lane)) {
+    for (const RowRun& run : plan.RunsOf(lanes.lane)) {
       held.push_back({run.rank, {begin, run.end}});
       begin = run.end;
     }
@@ -138,12 +171,12 @@ void AddExchangedKv(const Plan& plan, const BlockMask& mask, Demand& demand) {
       const int32_t rank = held[i].rank;
       std::fill(need.begin(), need.end(), 0);
       for (; i < held.size() && held[i].rank == rank; ++i) {
-        if (plan.needed_kv_only()) AddNeed(mask, lane, held[i].rows, need);
+        if (plan.needed_kv_only()) AddNeed(mask, lanes.lane, held[i].rows, need);
       }
       if (plan.needed_kv_only()) {
-        ForEachBitRange(need, [&](Range blocks) { demand.Add(lane, blocks, rank); });
+        ForEachBitRange(need, [&](Range blocks) { demand.Add(lanes, blocks, rank); });
       } else {
-        demand.Add(lane, {0, mask.KvBlocks()}, rank, count);
+        demand.Add(lanes, {0, mask.KvBlocks()}, rank);
       }
     }
   }
@@ -168,10 +201,11 @@ void AddAround(std::vector<int64_t>& change, int32_t first, int32_t count, int64
 // inside the ring.
 class RingKv {
  public:
-  RingKv(const Plan& plan, const BlockMask& mask, Demand& demand, std::vector<int64_t>& sent,
-         std::vector<int64_t>& received)
+  RingKv(const Plan& plan, const BlockMask& mask, LaneSorter& sorter, Demand& demand,
+         std::vector<int64_t>& sent, std::vector<int64_t>& received)
       : plan_(plan),
         mask_(mask),
+        sorter_(sorter),
         demand_(demand),
         sent_(sent),
         received_(received),
@@ -182,16 +216,17 @@ class RingKv {
   void Add(const RingGroup& ring) {
     if (plan_.needed_kv_only()) {
       RingNeed need(plan_, mask_, ring);
-      for (int32_t lane : ring.lanes) AddLane(ring, {lane, 1}, need.LastStages(lane));
+      for (int32_t lane : ring.lanes)
+        AddLane(ring, OneLane(plan_.problem(), lane), need.LastStages(lane));
     } else if (ring_size_ == 1) {
-      for (const auto& [lane, count] : Alike(plan_, ring.lanes, /*by_rows=*/false)) {
-        demand_.Add(lane, {0, mask_.KvBlocks()}, ring.ranks[0], count);
-      }
+      for (const AlikeLanes& lanes : sorter_.OfGroup(ring.lanes))
+        demand_.Add(lanes, {0, mask_.KvBlocks()}, ring.ranks[0]);
     } else {
-      last_stages_.assign(plan_.KvOwner(ring).size(), ring_size_ - 1);
-      for (const AlikeLanes& lanes : Alike(plan_, ring.lanes, /*by_rows=*/false))
+      if (last_stages_.empty()) last_stages_.assign(plan_.KvOwner(ring).size(), ring_size_ - 1);
+      for (const AlikeLanes& lanes : sorter_.OfGroup(ring.lanes))
         AddLane(ring, lanes, last_stages_);
     }
+    if (ring_size_ == 1) return;
     int64_t sent_now = 0, received_now = 0;
     for (size_t r = 0; r < ring.ranks.size(); ++r) {
       sent_[static_cast<size_t>(ring.ranks[r])] += sent_now += std::exchange(sent_change_[r], 0);
@@ -213,7 +248,7 @@ class RingKv {
       const Range blocks{static_cast<int64_t>(begin), static_cast<int64_t>(end)};
       begin = end;
       if (last == kNeverNeeded) continue;
-      demand_.Add(lanes.lane, blocks, ring.ranks[static_cast<size_t>(owner)], lanes.count);
+      demand_.Add(lanes, blocks, ring.ranks[static_cast<size_t>(owner)]);
       if (last == 0) continue;
       // Handed on by ring ranks owner, owner - 1, ..., `last` of them, each to the one below.
       const int64_t tokens =
@@ -227,6 +262,7 @@ class RingKv {
 
   const Plan& plan_;
   const BlockMask& mask_;
+  LaneSorter& sorter_;
   Demand& demand_;
   std::vector<int64_t>& sent_;
   std::vector<int64_t>& received_;
@@ -253,18 +289,19 @@ Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& ma
                      const WireFormat& wire) {
   const size_t ranks = static_cast<size_t>(plan.ranks());
   Demand q(plan.problem(), homes, Side::kQuery), kv(plan.problem(), homes, Side::kKey);
-  for (const auto& [lane, count] : Alike(plan, AllLanes(plan), /*by_rows=*/true)) {
+  LaneSorter sorter(plan);
+  for (const AlikeLanes& lanes : sorter.All()) {
     int64_t begin = 0;
-    for (const RowRun& run : plan.RunsOf(lane)) {
-      q.Add(lane, {begin, run.end}, run.rank, count);
+    for (const RowRun& run : plan.RunsOf(lanes.lane)) {
+      q.Add(lanes, {begin, run.end}, run.rank);
       begin = run.end;
     }
   }
   std::vector<int64_t> passed_sent(ranks, 0), passed_received(ranks, 0);
   if (plan.movement() == Movement::kExchange) {
-    AddExchangedKv(plan, mask, kv);
+    AddExchangedKv(plan, mask, sorter, kv);
   } else {
-    RingKv around(plan, mask, kv, passed_sent, passed_received);
+    RingKv around(plan, mask, sorter, kv, passed_sent, passed_received);
     for (const RingGroup& ring : plan.rings()) around.Add(ring);
   }
   q.Resolve();
