@@ -10,14 +10,24 @@
 namespace equitile {
 namespace {
 
-// Of equal weights the lower index first. Sorted by counting, a byte of the distance to the
-// heaviest at a time: a comparing sort takes longer than the rest of a small plan.
+// Of equal weights the lower index first. Few are inserted, many sorted by counting, a byte of the
+// distance to the heaviest at a time: std::sort takes longer than the rest of a small plan.
 std::vector<int32_t> ByDescendingWeight(std::span<const int64_t> weights) {
-  std::vector<int32_t> order(weights.size()), from(weights.size());
+  constexpr size_t kFew = 24;
+  std::vector<int32_t> order(weights.size());
+  if (weights.size() <= kFew) {
+    for (size_t item = 0; item < weights.size(); ++item) {
+      size_t slot = item;
+      for (; slot > 0 && weights[static_cast<size_t>(order[slot - 1])] < weights[item]; --slot)
+        order[slot] = order[slot - 1];
+      order[slot] = static_cast<int32_t>(item);
+    }
+    return order;
+  }
   std::iota(order.begin(), order.end(), 0);
+  std::vector<int32_t> from(weights.size());
   const auto [lightest, heaviest] = std::minmax_element(weights.begin(), weights.end());
-  const int64_t range = weights.empty() ? 0 : *heaviest - *lightest,
-                top = range + (weights.empty() ? 0 : *lightest);
+  const int64_t top = *heaviest, range = top - *lightest;
   for (int shift = 0; range >> shift > 0; shift += 8) {
     std::swap(order, from);
     std::array<int32_t, 257> next{};

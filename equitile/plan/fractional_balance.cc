@@ -230,10 +230,13 @@ std::vector<Range> Balancer::PartsOf(int64_t lane, int64_t rank) const {
 // The best that `from`, the rank with the most bytes, can do by handing its part of the lane to
 // `to`.
 Balancer::Trade Balancer::BestTrade(int64_t lane, int64_t from, int64_t to) {
-  // Where rows are too coarse for the tolerance, no trade may make the worst rank worse.
-  const double worst = WorstRatio() - 1;
-  const double from_limit = std::max(Slack(from), worst * target_[static_cast<size_t>(from)]);
-  const double to_limit = std::max(Slack(to), worst * target_[static_cast<size_t>(to)]);
+  // Where rows are too coarse for the tolerance, no trade may make the worst rank worse, nor break
+  // the promise on a rank that is faster than that one.
+  const double worst = WorstRatio() - 1, longest = static_cast<double>(rows_.LongestRow());
+  const auto limit = [&](int64_t rank) {
+    return std::max(Slack(rank), std::min(longest, worst * target_[static_cast<size_t>(rank)]));
+  };
+  const double from_limit = limit(from), to_limit = limit(to);
   const int64_t cost = ledger_.Find(lane, from)->cost;
   int64_t from_bytes = ledger_.bytes(from), to_bytes = ledger_.bytes(to);
   for (Range rows : PartsOf(lane, from)) {

@@ -70,17 +70,15 @@ void CheckOwners(std::span<const int32_t> owners, int64_t blocks, int32_t ring_s
   EQ_CHECK(inside, "an owner outside a ring of {}", ring_size);
 }
 
-// Neighbouring rows of one owner as runs; ranks: of the ring.
-RowRuns RunsOfOwners(std::span<const int32_t> owners, std::span<const int32_t> ranks) {
+// Neighbouring rows of one owner as runs; rank: the owner.
+RowRuns RunsOfOwners(std::span<const int32_t> owners) {
   size_t count = 1;
   for (size_t row = 1; row < owners.size(); ++row) count += owners[row] != owners[row - 1];
   RowRuns runs;
   runs.reserve(count);
   for (size_t row = 1; row <= owners.size(); ++row) {
     if (row < owners.size() && owners[row] == owners[row - 1]) continue;
-    runs.push_back({.end = static_cast<int32_t>(row),
-                    .rank = ranks[static_cast<size_t>(owners[row - 1])],
-                    .stage = 0});
+    runs.push_back({.end = static_cast<int32_t>(row), .rank = owners[row - 1], .stage = 0});
   }
   return runs;
 }
@@ -90,15 +88,22 @@ RowRuns RunsOfOwners(std::span<const int32_t> owners, std::span<const int32_t> r
 void AddRowMaps(std::span<const UlyssesGroup> groups, PlanParts& parts) {
   std::vector<int32_t> number(groups.size(), -1);
   parts.row_maps.reserve(groups.size());
+  RowRuns ring_runs;  // of the owners at `owners`, with ring ranks
+  const int32_t* owners = nullptr;
   for (int32_t& map : parts.map_of_lane) {
     EQ_CHECK(map >= 0, "a lane in no group");
     const size_t group = static_cast<size_t>(map);
     if (number[group] < 0) {
       const RingGroup& ring = parts.rings[group];
-      CheckOwners(groups[group].q_owner, parts.problem.grid.QBlocks(),
-                  static_cast<int32_t>(ring.ranks.size()));
+      if (owners != groups[group].q_owner.data()) {
+        owners = groups[group].q_owner.data();
+        CheckOwners(groups[group].q_owner, parts.problem.grid.QBlocks(),
+                    static_cast<int32_t>(ring.ranks.size()));
+        ring_runs = RunsOfOwners(groups[group].q_owner);
+      }
       number[group] = static_cast<int32_t>(parts.row_maps.size());
-      parts.row_maps.push_back(RunsOfOwners(groups[group].q_owner, ring.ranks));
+      for (RowRun& run : parts.row_maps.emplace_back(ring_runs))
+        run.rank = ring.ranks[static_cast<size_t>(run.rank)];
     }
     map = number[group];
   }

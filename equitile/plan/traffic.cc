@@ -65,12 +65,12 @@ class Demand {
     for (int64_t item = 0; item < problem_.lanes.batch; ++item) {
       const int64_t* change = &change_[static_cast<size_t>(item * (blocks_ + 1))];
       // Homes and blocks both ascend: one sweep, cut at the ends of either.
-      int64_t asked = change[0], block_end = block_tokens;
+      int64_t asked = *change, block_end = block_tokens;
       for (int32_t rank = 0; rank < problem_.ranks; ++rank) {
         const Range own = homes_.RankTokens(side_, rank, item);
         for (int64_t token = own.begin; token < own.end;) {
           if (token == block_end) {
-            asked += change[block_end / block_tokens];
+            asked += *++change;
             block_end += block_tokens;
           }
           const int64_t end = std::min(own.end, block_end);
