@@ -6,6 +6,7 @@ namespace equitile {
 
 HomeMap::HomeMap(const Problem& problem)
     : ranks_(problem.ranks),
+      same_(problem.grid.q_tokens == problem.grid.kv_tokens),
       lanes_(problem.lanes),
       batch_(problem.lanes.batch),
       block_tokens_(problem.grid.block_tokens),
@@ -13,12 +14,7 @@ HomeMap::HomeMap(const Problem& problem)
       item_tiles_{CeilDiv(problem.grid.q_tokens, kHomeTileTokens),
                   CeilDiv(problem.grid.kv_tokens, kHomeTileTokens)} {
   FillTables(Side::kQuery);
-  if (tokens_[0] == tokens_[1]) {
-    rank_tokens_[1] = rank_tokens_[0];
-    rank_of_tile_[1] = rank_of_tile_[0];
-  } else {
-    FillTables(Side::kKey);
-  }
+  if (!same_) FillTables(Side::kKey);
   if (problem.orders.empty()) return;
   std::map<std::pair<TokenOrder, int64_t>, int32_t> known;
   for (int64_t lane = 0; lane < lanes_.Count(); ++lane) {

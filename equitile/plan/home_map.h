@@ -83,7 +83,8 @@ class HomeMap {
     std::vector<Part> parts;
   };
 
-  static size_t Index(Side side) { return static_cast<size_t>(side); }
+  // Which tables: those of the query side stand for both where the sides are equal.
+  size_t Index(Side side) const { return same_ ? 0 : static_cast<size_t>(side); }
   void FillTables(Side side);
   const Scattered* ScatteredOf(int64_t lane) const {
     const int32_t index = scattered_of_lane_[static_cast<size_t>(lane)];
@@ -92,6 +93,7 @@ class HomeMap {
   Scattered Scatter(const Problem& problem, TokenOrder order, int64_t batch_item) const;
 
   int32_t ranks_ = 1;
+  bool same_ = true;  // as many query as key tokens
   Lanes lanes_;
   int64_t batch_ = 1, block_tokens_ = 64;
   int64_t tokens_[2] = {0, 0}, item_tiles_[2] = {0, 0};

@@ -33,9 +33,11 @@ class Demand {
         homes_(homes),
         side_(side),
         blocks_(side == Side::kQuery ? problem.grid.QBlocks() : problem.grid.KvBlocks()),
-        change_(static_cast<size_t>(problem.lanes.batch * (blocks_ + 1)), 0),
-        to_rank_(static_cast<size_t>(problem.ranks), 0),
-        from_home_(static_cast<size_t>(problem.ranks), 0) {}
+        counts_(static_cast<size_t>(problem.lanes.batch * (blocks_ + 1) + 2 * problem.ranks), 0),
+        to_rank_(counts_.data()),
+        from_home_(to_rank_ + problem.ranks),
+        change_(from_home_ + problem.ranks) {}
+  Demand(const Demand&) = delete;
 
   // `rank` needs blocks [blocks) of each of the lanes.
   void Add(const AlikeLanes& lanes, Range blocks, int32_t rank) {
@@ -54,7 +56,7 @@ class Demand {
         std::max<int64_t>(0, std::min(own.end, tokens.end) - std::max(own.begin, tokens.begin));
     to_rank_[r] += (tokens.size() - local) * lanes.count;
     from_home_[r] -= local * lanes.count;
-    int64_t* change = &change_[static_cast<size_t>(lanes.item * (blocks_ + 1))];
+    int64_t* change = change_ + lanes.item * (blocks_ + 1);
     change[blocks.begin] += lanes.count;
     change[blocks.end] -= lanes.count;
   }
@@ -63,7 +65,7 @@ class Demand {
   void Resolve() {
     const int64_t block_tokens = problem_.grid.block_tokens;
     for (int64_t item = 0; item < problem_.lanes.batch; ++item) {
-      const int64_t* change = &change_[static_cast<size_t>(item * (blocks_ + 1))];
+      const int64_t* change = change_ + item * (blocks_ + 1);
       // Homes and blocks both ascend: one sweep, cut at the ends of either.
       int64_t asked = *change, block_end = block_tokens;
       for (int32_t rank = 0; rank < problem_.ranks; ++rank) {
@@ -90,14 +92,17 @@ class Demand {
   const HomeMap& homes_;
   Side side_;
   int64_t blocks_;
-  std::vector<int64_t> change_;  // [batch][blocks + 1] differences of the number of ranks that ask
-  std::vector<int64_t> to_rank_, from_home_;
+  std::vector<int64_t> counts_;    // all of the following, in one allocation
+  int64_t *to_rank_, *from_home_;  // [ranks]
+  int64_t* change_;  // [batch][blocks + 1] differences of the number of ranks that ask
 };
 
 // Sorts lanes into those that are alike.
 class LaneSorter {
  public:
-  explicit LaneSorter(const Plan& plan) : plan_(plan) {}
+  explicit LaneSorter(const Plan& plan) : plan_(plan) {
+    alike_.reserve(plan.parts().row_maps.size());
+  }
 
   // Those of `lanes`, which have one row map or whose rows do not matter, of one batch item and
   // order, in the order in which they first come. Valid until the next call.
@@ -210,8 +215,8 @@ class RingKv {
         sent_(sent),
         received_(received),
         ring_size_(plan.Stages()),
-        sent_change_(static_cast<size_t>(ring_size_) + 1),
-        received_change_(static_cast<size_t>(ring_size_) + 1) {}
+        sent_change_(ring_size_ == 1 ? 0 : static_cast<size_t>(ring_size_) + 1),
+        received_change_(sent_change_.size()) {}
 
   void Add(const RingGroup& ring) {
     if (plan_.needed_kv_only()) {
@@ -297,22 +302,22 @@ Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& ma
       begin = run.end;
     }
   }
-  std::vector<int64_t> passed_sent(ranks, 0), passed_received(ranks, 0);
+  // First the K/V tokens passed on inside rings, at the end bytes.
+  Traffic traffic{.sent = std::vector<int64_t>(ranks), .received = std::vector<int64_t>(ranks)};
   if (plan.movement() == Movement::kExchange) {
     AddExchangedKv(plan, mask, sorter, kv);
   } else {
-    RingKv around(plan, mask, sorter, kv, passed_sent, passed_received);
+    RingKv around(plan, mask, sorter, kv, traffic.sent, traffic.received);
     for (const RingGroup& ring : plan.rings()) around.Add(ring);
   }
   q.Resolve();
   kv.Resolve();
-  Traffic traffic{.sent = std::vector<int64_t>(ranks), .received = std::vector<int64_t>(ranks)};
   for (size_t r = 0; r < ranks; ++r) {
     traffic.sent[r] = q.FromHome(r) * wire.QBytes() +
-                      (kv.FromHome(r) + passed_sent[r]) * wire.KvBytes() +
+                      (kv.FromHome(r) + traffic.sent[r]) * wire.KvBytes() +
                       q.ToRank(r) * wire.OBytes();
     traffic.received[r] = q.ToRank(r) * wire.QBytes() +
-                          (kv.ToRank(r) + passed_received[r]) * wire.KvBytes() +
+                          (kv.ToRank(r) + traffic.received[r]) * wire.KvBytes() +
                           q.FromHome(r) * wire.OBytes();
   }
   return traffic;
