@@ -1,8 +1,8 @@
 // Linear layers behind C functions, for linear.py.
-#include <exception>
 #include <memory>
 #include <string>
 
+#include "bench/peers/peers.h"
 #include "equitile/kernel/linear.h"
 #include "equitile/kernel/target.h"
 
@@ -21,25 +21,11 @@ struct Layer {
   AlignedBuffer<std::byte> packed;
 };
 
-thread_local std::string last_error;
-
-// Runs `work`; false, and a message for equitile_error, when it throws.
-template <typename Work>
-bool Succeeds(const Work& work) {
-  try {
-    work();
-    return true;
-  } catch (const std::exception& error) {
-    last_error = error.what();
-    return false;
-  }
-}
-
 }  // namespace
 
 extern "C" {
 
-const char* equitile_error() { return last_error.c_str(); }
+const char* equitile_error() { return LastError().c_str(); }
 
 const char* equitile_target() {
   static const std::string name(TargetName(ActiveTarget()));

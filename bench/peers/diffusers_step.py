@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Is a denoising step of equitile faster than that of diffusers, and does it give the same? The same checkpoint, latents and
+text, in turns, in one process: the conditional and the unconditional pass of one step, f32.
+
+  bench/peers/diffusers_step.py [--model models/wan-mini] [--width 256 --height 256 --frames 49] [--threads 2]
+  bench/peers/diffusers_step.py --shape wan-1.3b --layers 2 --grid 8 32 32 --passes 1
+  bench/peers/diffusers_step.py ... --memory       peak memory of each, in processes of their own, above what imports need
+
+Needs torch and diffusers (says how to get them where they are missing). Exit code 1 when the results differ too much."""
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import peers
+
+# Of the largest element over the root mean square, as tests/golden/README.md has it for outputs of one pass, taken ten
+# times: trained weights and thousands of tokens sum up more roundings than the tiny checkpoint there.
+TOLERANCE = 1e-3
+
+SHAPES = {"wan-1.3b": dict(num_attention_heads=12, ffn_dim=8960), "wan-14b": dict(num_attention_heads=40, ffn_dim=13824)}
+
+
+def import_diffusers():
+    try:
+        import diffusers
+    except ImportError:
+        sys.exit("this bench compares with diffusers, which is not installed beside torch. For example:\n"
+                 f"  {sys.executable} -m pip install diffusers==0.42.1 transformers")
+    return diffusers
+
+
+def random_checkpoint(torch, diffusers, arguments, folder):
+    """A transformer of the given shape with random weights, as diffusers initialises and saves it."""
+    torch.manual_seed(0)
+    model = diffusers.WanTransformer3DModel(num_layers=arguments.layers, **SHAPES[arguments.shape])
+    model.save_pretrained(folder)
+
+
+class Diffusers:
+    def __init__(self, torch, diffusers, folder):
+        self.torch = torch
+        self.model = diffusers.WanTransformer3DModel.from_pretrained(folder, torch_dtype=torch.float32).eval()
+
+    def step(self, inputs):
+        timestep = self.torch.tensor([inputs.timestep], dtype=self.torch.float32)
+        return [self.model(hidden_states=inputs.latent[None], timestep=timestep, encoder_hidden_states=text[None],
+                           return_dict=False)[0][0] for text in inputs.padded]
+
+
+class Equitile:
+    def __init__(self, library, folder, threads, inputs):
+        self.library = library
+        library.equitile_wan_new.restype = ctypes.c_void_p
+        self.handle = ctypes.c_void_p(library.equitile_wan_new(threads, str(folder).encode(), 0))
+        self.check(self.handle.value)
+        for text in inputs.texts:
+            self.check(library.equitile_wan_add_text(self.handle, peers.pointer(text), ctypes.c_int64(text.shape[0]),
+                                                     ctypes.c_int64(inputs.text_tokens)))
+
+    def check(self, succeeded):
+        if not succeeded:
+            sys.exit(self.library.equitile_error().decode())
+
+    def step(self, inputs):
+        latent = inputs.latent
+        velocity = latent.new_empty((len(inputs.texts), *latent.shape))
+        sizes = [ctypes.c_int64(size) for size in latent.shape[1:]]
+        self.check(self.library.equitile_wan_run(self.handle, peers.pointer(latent), *sizes,
+                                                 ctypes.c_float(inputs.timestep), peers.pointer(velocity)))
+        return list(velocity)
+
+
+class Inputs:
+    """Latents, and prompts of 20 and 1 rows (conditional, unconditional)."""
+
+    def __init__(self, torch, config, arguments):
+        generator = torch.Generator().manual_seed(1)
+        if arguments.grid:
+            frames, height, width = arguments.grid[0], 2 * arguments.grid[1], 2 * arguments.grid[2]
+        else:
+            frames, height, width = (arguments.frames - 1) // 4 + 1, arguments.height // 8, arguments.width // 8
+        self.latent = torch.randn((config["in_channels"], frames, height, width), generator=generator)
+        self.timestep = 900.0
+        self.text_tokens = arguments.text_tokens
+        rows = [20, 1][:arguments.passes]
+        self.texts = [torch.randn((n, config["text_dim"]), generator=generator) for n in rows]
+        self.padded = [torch.cat([text, text.new_zeros((self.text_tokens - len(text), text.shape[1]))]) for text in self.texts]
+        self.tokens = frames * height * width // 4
+
+
+def difference(ours, theirs):
+    """Largest difference over the root mean square."""
+    return max(((a - b).abs().max() / b.square().mean().sqrt()).item() for a, b in zip(ours, theirs))
+
+
+def in_turns(contestants, inputs, rounds):
+    """Seconds of every step of each, in turns; the first round does not count."""
+    times = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, contestant in contestants.items():
+            begin = time.perf_counter()
+            contestant.step(inputs)
+            if number > 0:
+                times[name].append(time.perf_counter() - begin)
+    return times
+
+
+def peak_bytes():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def memory_of(name, arguments):
+    done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name, "--folder", arguments.folder],
+                          check=True, capture_output=True, text=True)
+    return int(done.stdout)
+
+
+def only(torch, arguments, config):
+    """One contestant by itself: bytes of its peak above what is there before its weights are."""
+    inputs = Inputs(torch, config, arguments)
+    # Imports, and one operation each, so that what libraries set up does not count.
+    torch.nn.functional.linear(torch.ones(64, 64), torch.ones(64, 64))
+    library, diffusers = peers.load_equitile(), import_diffusers()
+    diffusers.WanTransformer3DModel
+    before = peak_bytes()
+    if arguments.only == "diffusers":
+        Diffusers(torch, diffusers, arguments.folder).step(inputs)
+    else:
+        Equitile(library, arguments.folder, arguments.threads, inputs).step(inputs)
+    print(peak_bytes() - before)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=str(peers.ROOT / "models/wan-mini"))
+    parser.add_argument("--shape", choices=SHAPES, help="random weights instead of a checkpoint")
+    parser.add_argument("--layers", type=int, default=2, help="of --shape")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--height", type=int, default=256)
+    parser.add_argument("--frames", type=int, default=49)
+    parser.add_argument("--grid", type=int, nargs=3, metavar=("F", "H", "W"), help="of tokens, instead of a size")
+    parser.add_argument("--text-tokens", type=int, help="rows of text that diffusers gets (default: what the checkpoint says, or 512)")
+    parser.add_argument("--passes", type=int, default=2, choices=(1, 2), help="1: without guidance")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--only", choices=("diffusers", "equitile"), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch = peers.import_torch(arguments.threads)
+    diffusers = import_diffusers()
+    diffusers.utils.logging.disable_progress_bar()
+    if arguments.text_tokens is None:
+        generation = pathlib.Path(arguments.model) / "generation_config.json"
+        known = json.loads(generation.read_text()) if not arguments.shape and generation.exists() else {}
+        arguments.text_tokens = known.get("max_sequence_length", 512)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        if arguments.folder is None:
+            arguments.folder = scratch if arguments.shape else os.path.join(arguments.model, "transformer")
+            if arguments.shape:
+                random_checkpoint(torch, diffusers, arguments, scratch)
+        config = json.loads((pathlib.Path(arguments.folder) / "config.json").read_text())
+        if arguments.only:
+            return only(torch, arguments, config)
+        if arguments.memory:
+            peaks = {name: memory_of(name, arguments) for name in ("diffusers", "equitile")}
+            print(" ".join(f"{name} {value / 2**20:.0f} MiB" for name, value in peaks.items())
+                  + f"   equitile/diffusers {peaks['equitile'] / peaks['diffusers']:.2f}")
+            return None
+        inputs = Inputs(torch, config, arguments)
+        library = peers.load_equitile()
+        contestants = {"diffusers": Diffusers(torch, diffusers, arguments.folder),
+                       "equitile": Equitile(library, arguments.folder, arguments.threads, inputs)}
+        print(f"torch {torch.__version__}, diffusers {diffusers.__version__}, equitile on {library.equitile_target().decode()}, "
+              f"{arguments.threads} threads, {inputs.tokens} tokens, {arguments.passes} passes", flush=True)
+        worst = difference(contestants["equitile"].step(inputs), contestants["diffusers"].step(inputs))
+        print(f"difference of outputs (largest over rms): {worst:.2g}", flush=True)
+        if not worst <= TOLERANCE:
+            sys.exit(f"that is more than {TOLERANCE:g}: not timed")
+        times = in_turns(contestants, inputs, arguments.rounds)
+        for name, values in times.items():
+            print(f"{name:10} median {statistics.median(values):.4f} s  best {min(values):.4f} s")
+        print(f"diffusers/equitile: median {statistics.median(times['diffusers']) / statistics.median(times['equitile']):.3f}, "
+              f"best {min(times['diffusers']) / min(times['equitile']):.3f}")
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

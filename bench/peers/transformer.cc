@@ -1,0 +1,96 @@
+// Passes of a Wan transformer behind C functions, for diffusers_step.py.
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bench/peers/peers.h"
+#include "equitile/kernel/target.h"
+#include "equitile/model/local_attention.h"
+#include "equitile/model/wan_transformer.h"
+
+namespace {
+
+using namespace equitile;
+
+struct Model {
+  Model(int threads, const std::filesystem::path& folder, DType dtype)
+      : pool(threads),
+        config(ReadWanConfig(folder / "config.json")),
+        bytes(WanWeights::Bytes(config, dtype)) {
+    WanWeights::Pack(TensorFiles::OpenFolder(folder), config, dtype, bytes.span(), pool);
+    weights = WanWeights(config, dtype, bytes.span());
+    transformer.emplace(config, weights, pool);
+  }
+
+  ThreadPool pool;
+  WanConfig config;
+  AlignedBuffer<std::byte> bytes;
+  WanWeights weights;
+  std::optional<WanTransformer> transformer;
+  std::vector<WanText> texts;
+  std::optional<LocalAttention> attention;
+  int64_t attention_tokens = 0;
+  AlignedBuffer<float> rows;
+};
+
+}  // namespace
+
+extern "C" {
+
+// folder: transformer/ of a checkpoint. Null on failure.
+void* equitile_wan_new(int threads, const char* folder, int bf16) {
+  std::unique_ptr<Model> model;
+  Succeeds([&] {
+    ApplyTargetFromEnvironment();
+    model = std::make_unique<Model>(threads, folder, bf16 != 0 ? DType::kBF16 : DType::kF32);
+  });
+  return model.release();
+}
+
+// Adds a prompt, [rows][text_dim] and zeros up to text_tokens: the next batch item. 0 on failure.
+int equitile_wan_add_text(void* handle, const float* text, int64_t rows, int64_t text_tokens) {
+  return Succeeds([&] {
+    Model& model = *static_cast<Model*>(handle);
+    const ConstView view(text, {rows, model.config.text_dim});
+    model.texts.push_back(model.transformer->Text(view, text_tokens));
+  });
+}
+
+// latent: [channels][frames][height][width], the same for all items; velocity: [items] of these. 0
+// on failure.
+int equitile_wan_run(void* handle, const float* latent, int64_t frames, int64_t height,
+                     int64_t width, float timestep, float* velocity) {
+  return Succeeds([&] {
+    Model& model = *static_cast<Model*>(handle);
+    const WanConfig& config = model.config;
+    const auto items = static_cast<int64_t>(model.texts.size());
+    const ConstView view(latent, {config.in_channels, frames, height, width});
+    const int64_t tokens = PatchGrid(view, config.patch).VideoTokens();
+    if (model.attention_tokens != tokens) {
+      model.attention.emplace(Lanes{items, config.heads}, tokens, config.head_dim, model.pool);
+      model.rows = AlignedBuffer<float>(items * tokens * config.OutFeatures());
+      model.attention_tokens = tokens;
+    }
+    const std::vector<ConstView> latents(static_cast<size_t>(items), view);
+    const std::vector<Range> home(static_cast<size_t>(items), Range{0, tokens});
+    std::vector<const WanText*> texts;
+    for (const WanText& text : model.texts) texts.push_back(&text);
+    WanPass pass;
+    pass.timestep = timestep;
+    pass.latents = latents;
+    pass.texts = texts;
+    pass.home = home;
+    pass.attention = SelfAttention(*model.attention);
+    model.transformer->Forward(pass, model.rows.data());
+    for (int64_t item = 0; item < items; ++item) {
+      const View to(velocity, {items, config.out_channels, frames, height, width});
+      ScatterPatches(model.rows.data() + item * tokens * config.OutFeatures(), config.patch, 0,
+                     tokens, to.Select(0, item));
+    }
+  });
+}
+
+void equitile_wan_delete(void* handle) { delete static_cast<Model*>(handle); }
+
+}  // extern "C"
