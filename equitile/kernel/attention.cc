@@ -74,7 +74,15 @@ void CheckArgs(const AttentionArgs& args) {
   CheckSource("q", args.q, args, args.grid.q_tokens);
   CheckSource("k", args.k, args, args.grid.kv_tokens);
   CheckSource("v", args.v, args, args.grid.kv_tokens);
-  CheckView("out", args.out.shape(), args, args.grid.q_tokens);
+  if (args.out_strips.Used()) {
+    const int64_t per_lane = CeilDiv(args.grid.q_tokens, kStripTokens);
+    EQ_CHECK(args.out_strips.strips_per_lane == per_lane &&
+                 std::ssize(args.out_strips.strips) == per_lane * args.lanes.Count(),
+             "{} output strips, {} per lane", args.out_strips.strips.size(),
+             args.out_strips.strips_per_lane);
+  } else {
+    CheckView("out", args.out.shape(), args, args.grid.q_tokens);
+  }
   for (const auto& order : {args.q_order, args.kv_order}) {
     if (!order.empty() && static_cast<int64_t>(order.size()) != args.lanes.Count()) {
       throw InputError("[attention] {} token orders for {} lanes", order.size(),
@@ -362,7 +370,14 @@ class Call {
       AddRows(args_.k, row.lane, Order(args_.kv_order, row.lane), keys, list);
       AddRows(args_.v, row.lane, Order(args_.kv_order, row.lane), keys, list);
     }
-    AddRows(ConstView(args_.out), row.lane, Order(args_.q_order, row.lane), queries, list);
+    if (args_.out_strips.Used()) {
+      for (int64_t p = queries.begin; p < queries.end; ++p) {
+        const OutputStrip& strip = args_.out_strips.At(row.lane, p / kStripTokens);
+        list.rows.push_back(strip.out + p % kStripTokens * strip.stride);
+      }
+    } else {
+      AddRows(ConstView(args_.out), row.lane, Order(args_.q_order, row.lane), queries, list);
+    }
   }
 
   void AddRows(const TokenSource& source, int64_t lane, const int32_t* order, Range positions,

@@ -49,6 +49,28 @@ struct AttentionBias {
   int64_t q_stride = 0;
 };
 
+// Where the output of one query strip goes.
+struct OutputStrip {
+  float* out = nullptr;  // [16 tokens][head_dim], `stride` floats from token to token; fewer tokens
+                         // at the end of the sequence
+  float* lse = nullptr;  // [16 tokens]
+  int64_t stride = 0;
+};
+
+// Output that does not form one view: strip s of lane l, in the lane's order, goes to
+// strips[l * strips_per_lane + s]. Strips of rows that are not computed may be empty.
+struct OutputTable {
+  std::span<const OutputStrip> strips;
+  int64_t strips_per_lane = 0;
+  // Rows are merged with what is there (see MergePartial) instead of replacing it.
+  bool merge = false;
+
+  bool Used() const { return strips_per_lane > 0; }
+  const OutputStrip& At(int64_t lane, int64_t strip) const {
+    return strips[static_cast<size_t>(lane * strips_per_lane + strip)];
+  }
+};
+
 struct AttentionArgs {
   Lanes lanes;
   BlockGrid grid;
@@ -67,6 +89,7 @@ struct AttentionArgs {
   View out;  // [batch, q_tokens, heads, head_dim], f32, bf16 or f16
   float* lse =
       nullptr;  // [lanes][q_tokens], natural logarithm of the sum of exponentials; may be null
+  OutputTable out_strips;  // where used, `out` and `lse` are not
 
   // Called by the calling thread between rows and within long ones, at least every millisecond:
   // communication makes progress here.

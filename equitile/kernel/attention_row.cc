@@ -394,12 +394,44 @@ void WriteStrip(const RowTask& task, const float* o, const float* factor, int64_
   }
 }
 
+// In double, so that the rounding to f32 hides which libm computed it.
+float LogSumExp(float maximum, float sum) {
+  const double value =
+      static_cast<double>(maximum) * 0.6931471805599453 + std::log(static_cast<double>(sum));
+  return sum == 0.0f ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
+}
+
+// The same for output that has a place per strip.
+void WriteToTable(const RowTask& task, const float* o, const float* factor, const float* lse,
+                  int64_t first_q, int64_t count, float* rows) {
+  const AttentionArgs& args = *task.args;
+  const OutputTable& table = args.out_strips;
+  const OutputStrip& to = table.At(task.lane, first_q / kStripTokens);
+  float* row[kStripTokens];
+  for (int64_t t = 0; t < kStripTokens; ++t)
+    row[t] = t < count && !table.merge ? to.out + t * to.stride : rows + t * args.head_dim;
+  ColumnsToRows(o, factor, static_cast<size_t>(args.head_dim), row);
+  for (int64_t t = 0; t < count; ++t) {
+    if (table.merge) {
+      MergePartial(to.out + t * to.stride, to.lse + t, row[t], lse + t, 1, args.head_dim);
+    } else {
+      to.lse[t] = lse[t];
+    }
+  }
+}
+
 void FinishStrip(const RowTask& task, const float* o, const float* maximum, const float* sum,
                  int64_t first_q, float* rows) {
   const AttentionArgs& args = *task.args;
   const int64_t count = std::min(kStripTokens, args.grid.q_tokens - first_q);
   HWY_ALIGN float factor[kStripTokens];
   for (int64_t t = 0; t < kStripTokens; ++t) factor[t] = sum[t] == 0.0f ? 0.0f : 1.0f / sum[t];
+  if (args.out_strips.Used()) {
+    float lse[kStripTokens];
+    for (int64_t t = 0; t < kStripTokens; ++t) lse[t] = LogSumExp(maximum[t], sum[t]);
+    WriteToTable(task, o, factor, lse, first_q, count, rows);
+    return;
+  }
   switch (args.out.dtype()) {
     case DType::kF32:
       WriteStrip<float>(task, o, factor, first_q, count, rows);
@@ -416,11 +448,7 @@ void FinishStrip(const RowTask& task, const float* o, const float* maximum, cons
       args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)];
   float* lse = args.lse + task.lane * args.grid.q_tokens;
   for (int64_t t = 0; t < count; ++t) {
-    // In double, so that the rounding to f32 hides which libm computed it.
-    const double value = static_cast<double>(maximum[t]) * 0.6931471805599453 +
-                         std::log(static_cast<double>(sum[t]));
-    lse[order ? order[first_q + t] : first_q + t] =
-        sum[t] == 0.0f ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
+    lse[order ? order[first_q + t] : first_q + t] = LogSumExp(maximum[t], sum[t]);
   }
 }
 

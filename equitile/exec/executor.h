@@ -1,0 +1,84 @@
+// Runs plans: moves packed tiles with comm, computes rows with kernel, brings output home. One per
+// rank, for the life of the process: its buffers serve all layers and steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "equitile/base/thread_pool.h"
+#include "equitile/comm/communicator.h"
+#include "equitile/exec/itinerary.h"
+#include "equitile/exec/run_record.h"
+#include "equitile/exec/wire.h"
+#include "equitile/kernel/attention.h"
+#include "equitile/plan/plan.h"
+
+namespace equitile {
+
+struct ExecutorOptions {
+  // bf16 halves the bytes; results then depend on who computes what.
+  DType wire = DType::kF32;
+  // Without, nothing is under way while a stage is computed: to see what overlapping is worth.
+  bool overlap = true;
+  // Simulators only: the seconds that work takes, instead of doing it. Output is then undefined.
+  std::function<double(const Work& work)> modelled_seconds;
+};
+
+// One self-attention over all ranks. Home tokens are those of HomeMap; the (batch, token) line is
+// the tokens of all batch items one after the other, and a rank's home is a piece of it.
+struct LayerCall {
+  int32_t step = -1, layer = -1;  // for messages about failures
+  float scale = 0.0f;
+  // Views [batch, tokens, heads, head_dim] (HomeView makes one of rows that exist only at home), or
+  // producers; asked for home tokens only, numbered within their batch item.
+  TokenSource q, k, v;
+  float* out = nullptr;  // [home tokens][heads][head_dim]
+  float* lse = nullptr;  // [heads][home tokens], or null
+};
+
+class Executor {
+ public:
+  Executor(Communicator& comm, ThreadPool& pool, ExecutorOptions options = {});
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Collective. Lowers the plan and works out this rank's part of it. Throws InputError on every
+  // rank where ranks were given different plans, masks or head_dims, naming one that differs from
+  // rank 0.
+  std::shared_ptr<const Itinerary> Prepare(const Plan& plan, const BlockMask& mask,
+                                           int64_t head_dim);
+
+  // Collective; every rank with its own part of the same plan. Exchange plans give the same bits
+  // on any number of ranks; plans that split rows agree within rounding.
+  RunStats Run(const Itinerary& itinerary, const LayerCall& call);
+  RunStats Run(const Plan& plan, const BlockMask& mask, int64_t head_dim, const LayerCall& call);
+
+  const RunRecord& LastRun() const;
+  Communicator& comm() { return comm_; }
+  ThreadPool& pool() { return pool_; }
+  const ExecutorOptions& options() const { return options_; }
+
+ private:
+  struct Buffers;
+  class Walker;
+
+  Communicator& comm_;
+  ThreadPool& pool_;
+  ExecutorOptions options_;
+  Wire wire_;
+  std::shared_ptr<const HomeMap> homes_;  // of the last problem
+  Problem homes_problem_;
+  std::unique_ptr<Buffers> buffers_;
+};
+
+// This rank's part of the (batch, token) line.
+Range HomeLine(const HomeMap& homes, const Problem& problem, int32_t rank);
+
+// Rows of home tokens, `token_stride` and `head_stride` floats apart, as a view that is indexed by
+// (batch item, token of the item, head, dim); only home tokens may be touched.
+ConstView HomeView(const float* rows, Range home_line, const Problem& problem, int64_t head_dim,
+                   int64_t token_stride, int64_t head_stride);
+
+}  // namespace equitile

@@ -1,0 +1,149 @@
+// One rank's own part of a Program: what it packs, sends, receives, computes and returns, down to
+// floats. Worked out once per plan and mask; layers and steps that keep both run it again.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "equitile/kernel/attention.h"
+#include "equitile/plan/home_map.h"
+#include "equitile/plan/program.h"
+#include "equitile/plan/stage_work.h"
+
+namespace equitile {
+
+// Sizes of everything that lies packed, for one head_dim.
+struct StripSizes {
+  int64_t head_dim = 0;
+  int64_t q = 0;   // floats of a query strip
+  int64_t kv = 0;  // floats of a strip of keys with its strip of values behind it
+
+  explicit StripSizes(int64_t dim) : head_dim(dim), q(StripFloats(dim)), kv(2 * StripFloats(dim)) {}
+};
+
+// Strips [first, first + count) of a lane, one after the other from float `at` on.
+struct StripRun {
+  int32_t lane = 0, first = 0, count = 0;
+  int64_t at = 0;
+};
+
+// Those tokens of a block that lie on one home, positions ascending, as rows from `row` on. Only
+// for lanes that are not in home order: there homes send plain rows.
+struct BlockRows {
+  int32_t lane = 0, block = 0;
+  int64_t row = 0;
+};
+
+// Tokens [first, first + count) of a lane in home order, as rows from `row` on.
+struct TokenRows {
+  int32_t lane = 0, first = 0, count = 0;
+  int64_t row = 0;
+};
+
+// What goes from one home to one rank in one stage: one message. Floats, in this order:
+//   strips of K and V | rows of K, rows of V | rows of Q | strips of Q
+// Both sides work it out from the same lists. The output of its queries comes back into the part
+// that held Q, when that has been sent.
+struct Parcel {
+  int32_t peer = 0;
+  std::vector<StripRun> kv, q;
+  std::vector<BlockRows> kv_blocks, q_blocks;
+  int64_t kv_rows = 0, q_rows = 0;  // of kv_blocks, q_blocks
+  int64_t q_tokens = 0;             // in strips and rows
+  int64_t kv_rows_at = 0, q_rows_at = 0;
+  int64_t floats = 0;    // of the message
+  int64_t capacity = 0;  // with room for output and log-sum-exp from q_rows_at on
+  int64_t base = 0;      // where it lies in its buffer
+
+  void Place(const StripSizes& sizes);  // fills `at` and all that follows from the lists
+};
+
+// Output of one stage between the rank that computed it and one home: rows [rows][head_dim], those
+// of `tokens` first, then log-sum-exp [rows].
+struct OutParcel {
+  int32_t peer = 0;
+  std::vector<TokenRows> tokens;
+  std::vector<BlockRows> blocks;
+  int64_t rows = 0;
+  int64_t base = 0;
+
+  int64_t Floats(int64_t head_dim) const { return rows * (head_dim + 1); }
+};
+
+// K and V of a ring's chunk that came from one source; what is passed on in a stage is its
+// beginning.
+struct Segment {
+  static constexpr int32_t kPackedHere = -1;  // blocks of lanes that are not in home order
+  int32_t source = 0;                         // home, or kPackedHere
+  std::vector<StripRun> runs;
+  int64_t floats = 0;
+  int64_t base = 0;
+};
+
+// Strips [first, first + count) of one lane that are packed together; `at` in the home's buffer.
+struct PackJob {
+  bool is_q = false;
+  StripRun run;
+};
+
+// Strips that go to a second rank: packed once, then copied.
+struct CopyJob {
+  int64_t from = 0, to = 0, floats = 0;
+};
+
+// A block of a lane that is not in home order, packed (or unpacked) by the rank that computes it.
+// Rows of home h begin at row first_row[index * ranks + h] of that home's parcel.
+struct GatheredBlock {
+  int32_t lane = 0, block = 0;
+  int64_t at = 0;
+};
+struct GatheredBlocks {
+  std::vector<GatheredBlock> blocks;
+  std::vector<int64_t> first_row;  // [blocks][ranks]
+};
+
+struct RankStage {
+  // --- As a home ---
+  std::vector<PackJob> pack;  // into sends, and what stays here
+  std::vector<CopyJob> copy;
+  std::vector<Parcel> sends;
+  std::vector<OutParcel> arrivals;      // output of other ranks for this home
+  std::vector<int64_t> arrival_parcel;  // [arrivals] which of q_stage's sends its memory is
+  int32_t q_stage = 0;                  // in which the queries of `arrivals` were sent
+
+  // --- As a rank that computes ---
+  std::vector<StripRun> local_kv, local_q;  // in the home's buffer
+  std::vector<Parcel> receives;
+  GatheredBlocks gather_kv, gather_q;
+  int32_t pass_from = -1, pass_to = -1;
+  std::vector<Segment> segments;        // held in this stage (rings only)
+  std::vector<Segment> passed_on;       // beginnings of the stage before's, sent to pass_to
+  int64_t input_floats = 0;             // of receives, gathered strips and segments passed here
+  int64_t kv_tokens = 0, q_tokens = 0;  // that arrive for this stage, local ones too
+  AttentionRows rows;
+  bool merges = false;  // rows are further parts of rows of earlier stages
+  Work work;
+  std::vector<OutParcel> returns;
+  std::vector<TokenRows> own_output;  // rows whose home is here: written in place
+  GatheredBlocks scatter_out;         // `at`: rows [block tokens][head_dim], then lse
+  int64_t output_floats = 0;          // of returns and scatter_out
+};
+
+struct Itinerary {
+  int32_t rank = 0;
+  int32_t ranks = 1;
+  StripSizes sizes{0};
+  std::shared_ptr<const HomeMap> homes;
+  Program program;
+  std::vector<RankStage> stages;
+  bool is_ring = false;  // rows are computed in parts, one per stage, and returned after the last
+  bool is_local = true;  // nothing leaves or reaches this rank: the kernel reads the sources itself
+  int64_t home_floats = 0;
+};
+
+// The rank's part of Lower(plan, mask).
+Itinerary MakeItinerary(Program program, std::shared_ptr<const HomeMap> homes,
+                        const BlockMask& mask, int32_t rank, int64_t head_dim);
+
+}  // namespace equitile
