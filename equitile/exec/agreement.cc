@@ -4,7 +4,6 @@
 #include <span>
 
 #include "equitile/base/error.h"
-#include "equitile/plan/mask_hash.h"
 
 namespace equitile {
 namespace {
@@ -22,9 +21,10 @@ int32_t FirstOther(Communicator& comm, uint64_t own) {
 
 }  // namespace
 
-void CheckAgreement(Communicator& comm, const Plan& plan, const BlockMask& mask, int64_t head_dim) {
-  const std::array<uint64_t, kThings.size()> own = {HashMask(mask), plan.hash(),
-                                                    static_cast<uint64_t>(head_dim)};
+void CheckAgreement(Communicator& comm, const RunIdentity& identity) {
+  if (comm.size() == 1) return;
+  const std::array<uint64_t, kThings.size()> own = {identity.mask, identity.plan,
+                                                    static_cast<uint64_t>(identity.head_dim)};
   // Smallest and largest in one reduction: the smallest of the complements is the largest.
   std::array<uint64_t, 2 * kThings.size()> extremes;
   for (size_t i = 0; i < own.size(); ++i) {

@@ -7,8 +7,8 @@
 #include <optional>
 
 #include "equitile/base/error.h"
-#include "equitile/exec/agreement.h"
 #include "equitile/exec/token_rows.h"
+#include "equitile/plan/mask_hash.h"
 #include "equitile/plan/walker.h"
 
 namespace equitile {
@@ -30,6 +30,10 @@ class GrowingBuffer {
  private:
   AlignedBuffer<float> buffer_;
 };
+
+// Itineraries that are remembered: as many masks as a few layers take turns with, while their row
+// lists stay small beside the buffers.
+constexpr size_t kKnown = 8;
 
 size_t Index(int64_t i) { return static_cast<size_t>(i); }
 
@@ -177,6 +181,7 @@ class Executor::Walker {
   struct Letters {
     std::vector<Letter> sends, inputs, passes_in, passes_out, returns;
     std::vector<Letter> arrivals;  // [sends] of its output stage; not posted until the send is done
+    bool taken = false;            // output for this home is in its place
   };
 
   const RankStage& At(int32_t stage) const { return it_.stages[Index(stage)]; }
@@ -743,13 +748,23 @@ std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const Block
     throw InputError("[exec] a plan for {} ranks on {}; plan for as many as there are",
                      plan.ranks(), comm_.size());
   }
-  if (comm_.size() > 1) CheckAgreement(comm_, plan, mask, head_dim);
+  const RunIdentity identity{.mask = HashMask(mask), .plan = plan.hash(), .head_dim = head_dim};
+  CheckAgreement(comm_, identity);
+  const auto known = std::find_if(known_.begin(), known_.end(),
+                                  [&](const Known& k) { return k.identity == identity; });
+  if (known != known_.end()) {
+    std::rotate(known_.begin(), known, known + 1);
+    return known_.front().itinerary;
+  }
   if (homes_ == nullptr || !(homes_problem_ == plan.problem())) {
     homes_ = std::make_shared<const HomeMap>(plan.problem());
     homes_problem_ = plan.problem();
   }
-  return std::make_shared<const Itinerary>(
-      MakeItinerary(Lower(plan, mask), homes_, mask, comm_.rank(), head_dim));
+  if (known_.size() == kKnown) known_.pop_back();
+  known_.insert(known_.begin(),
+                {identity, std::make_shared<const Itinerary>(MakeItinerary(
+                               Lower(plan, mask), homes_, mask, comm_.rank(), head_dim))});
+  return known_.front().itinerary;
 }
 
 RunStats Executor::Run(const Itinerary& itinerary, const LayerCall& call) {

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
+#include "equitile/exec/agreement.h"
 #include "equitile/exec/itinerary.h"
 #include "equitile/exec/run_record.h"
 #include "equitile/exec/wire.h"
@@ -44,9 +46,10 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Collective. Lowers the plan and works out this rank's part of it. Throws InputError on every
-  // rank where ranks were given different plans, masks or head_dims, naming one that differs from
-  // rank 0.
+  // Collective. Lowers the plan and works out this rank's part of it; remembers the last few, so
+  // that layers and steps with the same plan and mask pay only for hashes. Throws InputError on
+  // every rank where ranks were given different plans, masks or head_dims, naming one that differs
+  // from rank 0.
   std::shared_ptr<const Itinerary> Prepare(const Plan& plan, const BlockMask& mask,
                                            int64_t head_dim);
 
@@ -70,6 +73,11 @@ class Executor {
   Wire wire_;
   std::shared_ptr<const HomeMap> homes_;  // of the last problem
   Problem homes_problem_;
+  struct Known {
+    RunIdentity identity;
+    std::shared_ptr<const Itinerary> itinerary;
+  };
+  std::vector<Known> known_;  // latest first
   std::unique_ptr<Buffers> buffers_;
 };
 

@@ -1,0 +1,49 @@
+#include "equitile/exec/attention_layer.h"
+
+#include <algorithm>
+#include <map>
+
+#include "equitile/plan/mask_hash.h"
+
+namespace equitile {
+
+PlanFor PlanWith(PlannerSpec spec, PlanOptions options) {
+  struct Made {
+    uint64_t mask = 0;
+    Plan plan;
+  };
+  return [spec, options = std::move(options), made = std::map<int32_t, Made>()](
+             int32_t layer, const BlockMask& mask) mutable -> const Plan& {
+    const uint64_t hash = HashMask(mask);
+    // Layers mostly share masks or keep their own: look at the layer's last one, then at all.
+    if (const auto own = made.find(layer); own != made.end() && own->second.mask == hash)
+      return own->second.plan;
+    const auto same = std::find_if(made.begin(), made.end(),
+                                   [&](const auto& entry) { return entry.second.mask == hash; });
+    if (same != made.end()) return (made[layer] = Made(same->second)).plan;
+    RowCounts rows(mask);
+    return (made[layer] = {hash, MakePlan(spec, mask, rows, options).plan}).plan;
+  };
+}
+
+AttentionLayers::AttentionLayers(Executor& executor, int64_t head_dim, PlanFor plan_for)
+    : executor_(executor), head_dim_(head_dim), plan_for_(std::move(plan_for)) {}
+
+RunStats AttentionLayers::Run(const BlockMask& mask, const LayerCall& call) {
+  const double begin = executor_.comm().Now();
+  const auto itinerary = executor_.Prepare(plan_for_(call.layer, mask), mask, head_dim_);
+  plan_seconds_ += executor_.comm().Now() - begin;
+  const RunStats stats = executor_.Run(*itinerary, call);
+  ++runs_;
+  totals_.seconds += stats.seconds;
+  totals_.compute_seconds += stats.compute_seconds;
+  totals_.pack_seconds += stats.pack_seconds;
+  totals_.wait_seconds += stats.wait_seconds;
+  totals_.bytes_sent += stats.bytes_sent;
+  totals_.bytes_received += stats.bytes_received;
+  totals_.buffer_bytes = std::max(totals_.buffer_bytes, stats.buffer_bytes);
+  totals_.allocated_bytes = std::max(totals_.allocated_bytes, stats.allocated_bytes);
+  return stats;
+}
+
+}  // namespace equitile

@@ -1,0 +1,190 @@
+// Every plan on every number of ranks against one kernel call.
+#include "equitile/exec/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "equitile/comm/solo/solo.h"
+#include "equitile/exec/exec_testing.h"
+#include "equitile/plan/accounts.h"
+#include "equitile/plan/walker.h"
+
+namespace equitile {
+namespace {
+
+using testing::AwkwardCases;
+using testing::ExecCase;
+using testing::ExecResult;
+using testing::ExecWorkload;
+
+// The first place where bits differ, in words; empty where none do.
+std::string FirstDifference(const std::vector<float>& got, const std::vector<float>& want) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (std::bit_cast<uint32_t>(got[i]) != std::bit_cast<uint32_t>(want[i]))
+      return fmt::format("[{}] is {}, must be {}", i, got[i], want[i]);
+  }
+  return "";
+}
+
+// Parts of a row merged in f32 differ from the row in one go by a few roundings of weights and
+// sums, relative to the largest value that was averaged.
+std::string FirstBeyondBound(const std::vector<float>& got, const std::vector<float>& want,
+                             double bound) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    const bool same = got[i] == want[i] || (std::isnan(got[i]) && std::isnan(want[i]));
+    if (!same && !(std::abs(double{got[i]} - want[i]) <= bound))
+      return fmt::format("[{}] is {}, must be {} within {:.2g}", i, got[i], want[i], bound);
+  }
+  return "";
+}
+
+struct Runs {
+  ExecResult result;
+  std::vector<RunStats> stats;  // [ranks]
+};
+
+Runs RunOnRanks(const ExecWorkload& workload, const Plan& plan, int32_t ranks,
+                const ExecutorOptions& options = {}, int times = 2) {
+  Runs runs{.result = workload.Empty(), .stats = {}};
+  runs.stats.resize(static_cast<size_t>(ranks));
+  RunRanks(ranks,
+           [&](Communicator& comm) {
+             ThreadPool pool(1);
+             Executor executor(comm, pool, options);
+             const auto part =
+                 executor.Prepare(plan, workload.test().mask, workload.test().head_dim);
+             // More than once: buffers and messages of one run must not reach into the next.
+             for (int i = 0; i < times; ++i)
+               runs.stats[static_cast<size_t>(comm.rank())] =
+                   workload.RunRank(executor, *part, runs.result);
+           },
+           {.watchdog_seconds = 60, .on_lost = {}});
+  return runs;
+}
+
+class ExecutorTest : public ::testing::TestWithParam<int32_t> {};
+
+TEST_P(ExecutorTest, AllPlannersOnAwkwardShapes) {
+  const int32_t ranks = GetParam();
+  for (const ExecCase& test : AwkwardCases()) {
+    const ExecWorkload workload(test);
+    const ExecResult want = workload.OnOneRank();
+    for (const PlannerSpec& spec : ParsePlanners("all", ranks)) {
+      SCOPED_TRACE(test.name + " " + spec.Text());
+      const Plan plan = MakePlan(spec.Text(), test.mask, workload.Options(ranks));
+      const Runs runs = RunOnRanks(workload, plan, ranks);
+      if (plan.SplitsRows()) {
+        EXPECT_EQ(FirstBeyondBound(runs.result.out, want.out, 1e-5), "");
+        EXPECT_EQ(FirstBeyondBound(runs.result.lse, want.lse, 1e-5), "");
+      } else {
+        EXPECT_EQ(FirstDifference(runs.result.out, want.out), "");
+        EXPECT_EQ(FirstDifference(runs.result.lse, want.lse), "");
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+// In shapes without padding bytes and buffers are exactly what the plan says.
+TEST(ExecutorAccounts, BytesAndBuffersAreThePlans) {
+  ExecCase test{.name = "Even",
+                .lanes = {.batch = 2, .heads = 6},
+                .grid = {.q_tokens = 1024, .kv_tokens = 1024, .block_tokens = 64},
+                .head_dim = 32,
+                .mask = {},
+                .token_grid = {},
+                .orders = {}};
+  test.mask = testing::RandomMask(test.lanes, test.grid, 0.2, 5);
+  const ExecWorkload workload(test);
+  for (const int32_t ranks : {2, 3, 4, 6, 8}) {
+    for (const PlannerSpec& spec : AllPlanners(ranks)) {
+      SCOPED_TRACE(fmt::format("{} on {}", spec.Text(), ranks));
+      const Plan plan = MakePlan(spec.Text(), test.mask, workload.Options(ranks));
+      const Program program = Lower(plan, test.mask);
+      const Accounts accounts =
+          TakeAccounts(program, HomeMap(plan.problem()), test.mask, {.head_dim = test.head_dim});
+      const Runs runs = RunOnRanks(workload, plan, ranks);
+      for (size_t r = 0; r < runs.stats.size(); ++r) {
+        EXPECT_EQ(runs.stats[r].bytes_sent, accounts.traffic.sent[r]) << "rank " << r;
+        EXPECT_EQ(runs.stats[r].bytes_received, accounts.traffic.received[r]) << "rank " << r;
+        EXPECT_EQ(runs.stats[r].buffer_bytes, accounts.buffer_bytes[r]) << "rank " << r;
+      }
+    }
+  }
+}
+
+TEST(ExecutorOverlap, NothingUnderWayWhileComputingGivesTheSame) {
+  for (const ExecCase& test : AwkwardCases()) {
+    const ExecWorkload workload(test);
+    for (const char* planner : {"fractional", "dbsp:2x2", "ring"}) {
+      SCOPED_TRACE(test.name + " " + planner);
+      const Plan plan = MakePlan(planner, test.mask, workload.Options(4));
+      const Runs with = RunOnRanks(workload, plan, 4);
+      const Runs without = RunOnRanks(workload, plan, 4, {.overlap = false});
+      EXPECT_EQ(FirstDifference(with.result.out, without.result.out), "");
+      EXPECT_EQ(FirstDifference(with.result.lse, without.result.lse), "");
+    }
+  }
+}
+
+// bf16 keeps 8 bits of every value: outputs, averages of values of size 1, move by a few
+// hundredths, and no more.
+TEST(ExecutorWire, Bf16IsNearAndHalvesTheBytes) {
+  const std::vector<ExecCase> cases = AwkwardCases();
+  for (const ExecCase& test : cases) {
+    const ExecWorkload workload(test);
+    const ExecResult want = workload.OnOneRank();
+    for (const char* planner : {"fractional", "dbsp:2x2"}) {
+      SCOPED_TRACE(test.name + " " + planner);
+      const Plan plan = MakePlan(planner, test.mask, workload.Options(4));
+      const Runs runs = RunOnRanks(workload, plan, 4, {.wire = DType::kBF16});
+      const Runs exact = RunOnRanks(workload, plan, 4);
+      EXPECT_EQ(FirstBeyondBound(runs.result.out, want.out, 0.15), "");
+      for (size_t r = 0; r < runs.stats.size(); ++r)
+        EXPECT_LT(runs.stats[r].bytes_sent,
+                  0.6 * static_cast<double>(exact.stats[r].bytes_sent) + 1);
+    }
+  }
+}
+
+TEST(ExecutorAgreement, ADifferentMaskIsNamedWithItsRank) {
+  const ExecCase test = AwkwardCases()[0];
+  const ExecWorkload workload(test);
+  const Plan plan = MakePlan("fractional", test.mask, workload.Options(3));
+  BlockMask other = test.mask;
+  other.Set(0, 0, 0, !other.Get(0, 0, 0));
+  for (const bool differs : {false, true}) {
+    std::string message;
+    try {
+      RunRanks(3, [&](Communicator& comm) {
+        ThreadPool pool(1);
+        Executor executor(comm, pool);
+        executor.Prepare(plan, differs && comm.rank() == 2 ? other : test.mask, test.head_dim);
+      });
+    } catch (const InputError& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message, differs ? "[exec] rank 2 has another mask than rank 0; all ranks need the "
+                                 "same"
+                               : "");
+  }
+}
+
+// Memory is there after the first run; layers and steps reuse it.
+TEST(ExecutorBuffers, AreReused) {
+  const ExecCase test = AwkwardCases()[4];
+  const ExecWorkload workload(test);
+  for (const char* planner : {"fractional", "dbsp:2x2"}) {
+    const Plan plan = MakePlan(planner, test.mask, workload.Options(4));
+    const Runs once = RunOnRanks(workload, plan, 4, {}, 1), often = RunOnRanks(workload, plan, 4);
+    for (size_t r = 0; r < once.stats.size(); ++r)
+      EXPECT_EQ(once.stats[r].allocated_bytes, often.stats[r].allocated_bytes);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ExecutorTest, ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 11, 16));
+
+}  // namespace
+}  // namespace equitile
