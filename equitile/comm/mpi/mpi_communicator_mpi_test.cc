@@ -27,7 +27,7 @@ TEST(Mpi, MessagesInChunks) {
 }
 
 TEST(Mpi, ManyHeartbeatsLeaveNothingBehind) {
-  MpiCommunicator comm(MPI_COMM_WORLD, 1, 997);
+  MpiCommunicator comm(MPI_COMM_WORLD, 2, 997);
   for (int i = 0; i < 30; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     comm.Poll();
@@ -38,8 +38,8 @@ TEST(Mpi, ManyHeartbeatsLeaveNothingBehind) {
 
 // A slow rank that polls is not dead; nor is one that waits for it.
 TEST(Mpi, SlowIsNotDead) {
-  MpiCommunicator comm(MPI_COMM_WORLD, 1);
-  for (int i = 0; comm.rank() == comm.size() - 1 && i < 130; ++i) {
+  MpiCommunicator comm(MPI_COMM_WORLD, 2);
+  for (int i = 0; comm.rank() == comm.size() - 1 && i < 250; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     comm.Poll();
   }

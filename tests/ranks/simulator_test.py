@@ -1,0 +1,86 @@
+"""scripts/cluster-sim: the clock means what the platform says, runs repeat, and failures end them."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PROGRAM = os.environ["RANKS_PROGRAM_SIM"]
+GIGABIT = 1e9 / 8  # bytes per second
+
+
+def simulate(ranks, *arguments, platform="100g", compute="model"):
+    return subprocess.run([ROOT / "scripts/cluster-sim", str(ranks), "--platform", platform, "--compute", compute, "--",
+                           PROGRAM, *map(str, arguments)],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+
+def seconds(ranks, *arguments, **options):
+    run = simulate(ranks, *arguments, **options)
+    assert run.returncode == 0 and run.stderr == "", run.stderr
+    answer = json.loads(run.stdout)  # nothing but the program's output
+    assert (answer["ranks"], answer["sum"]) == (ranks, ranks * (ranks - 1) / 2)
+    return answer["seconds"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 16])
+def test_work_takes_its_time(ranks):
+    assert seconds(ranks, "--rounds", 10, "--work", 0.02) == pytest.approx(0.2, rel=1e-3)
+
+
+@pytest.mark.parametrize("platform, bandwidth, latency", [("100g", 100 * GIGABIT, 2e-6), ("10g", 10 * GIGABIT, 20e-6)])
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_the_network_is_what_the_platform_says(platform, bandwidth, latency, ranks):
+    size = 8_000_000
+    wanted = 10 * (latency + size / bandwidth)
+    assert seconds(ranks, "--rounds", 10, "--work", 0, "--bytes", size, platform=platform) == pytest.approx(wanted, rel=0.01)
+
+
+def test_transfers_pass_under_work():
+    assert seconds(4, "--rounds", 10, "--work", 0.02, "--bytes", 8_000_000) == pytest.approx(0.2, rel=1e-3)
+
+
+def test_two_nodes_share_one_slow_link():
+    size = 8_000_000  # around the ring: one message each way over the slow link
+    wanted = 10 * (20e-6 + size / (10 * GIGABIT))
+    assert seconds(8, "--rounds", 10, "--work", 0, "--bytes", size, platform="two-nodes") == pytest.approx(wanted, rel=0.01)
+
+
+def test_one_slow_rank_takes_twice_as_long():
+    assert seconds(3, "--rounds", 10, "--work", 0.02, platform="one-slow") == pytest.approx(0.4, rel=1e-3)
+
+
+def test_modelled_runs_repeat_exactly():
+    runs = {simulate(4, "--rounds", 20, "--work", 0.003, "--bytes", 100_000).stdout for _ in range(3)}
+    assert len(runs) == 1
+
+
+def test_measured_work_is_not_modelled():
+    assert seconds(2, "--rounds", 10, "--work", 5, compute="measured") < 5
+
+
+@pytest.mark.parametrize("fault, code, message", [
+    ("throw", 1, "rank 1 (step 5, layer 0, stage 0): the fan broke"),
+    ("input", 2, "rank 1 (step 5, layer 0, stage 0): [io] m.npy: no such file"),
+    ("differ", 1, "rank 1 has another mask than rank 0"),
+])
+def test_a_failing_rank_ends_the_run(fault, code, message):
+    run = simulate(3, "--fault", fault)
+    assert run.returncode == code
+    assert run.stdout == ""
+    assert message in run.stderr and run.stderr.count("\n") == 1
+
+
+def test_ranks_and_threads_are_refused():
+    for flag in ("--ranks", "--threads"):
+        run = simulate(2, flag, 2)
+        assert run.returncode == 2 and flag in run.stderr and run.stdout == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["0", "--", "x"], ["2"], ["2", "--platform", "nowhere", "--", PROGRAM],
+                                       ["2", "--compute", "magic", "--", PROGRAM], ["2", "--", "nowhere"]])
+def test_what_cannot_be_used_is_refused(arguments):
+    run = subprocess.run([ROOT / "scripts/cluster-sim", *arguments], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and run.stderr.startswith("cluster-sim: ") and run.stdout == ""
