@@ -22,6 +22,7 @@ ONLY_IN = {
     r"mpi\.h": ["equitile/comm/mpi"],
     r"CLI/": ["apps"],
     r"png\.h": ["equitile/io"],
+    r"lib(av|sw)\w+/": ["equitile/io"],
     r"sentencepiece": ["equitile/model"],
 }
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "equitile/base/error.h"
 
@@ -27,9 +28,7 @@ namespace fs = std::filesystem;
 class Output {
  public:
   Output(const fs::path& path, int flags, bool temporary)
-      : path_(path),
-        temporary_(temporary),
-        fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666)) {
+      : path_(path), temporary_(temporary), fd_(::open(path.c_str(), O_CLOEXEC | flags, 0666)) {
     open_error_ = fd_ < 0 ? errno : 0;
     if (fd_ < 0) temporary_ = false;
   }
@@ -39,6 +38,8 @@ class Output {
   }
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
+
+  int fd() const { return fd_; }
 
   // Each returns 0 or errno.
   int Opened() const { return open_error_; }
@@ -109,7 +110,7 @@ fs::path Target(const fs::path& path) {
 void WriteFileAtomically(const fs::path& path, std::span<const std::span<const std::byte>> parts) {
   const auto check = [&](int error) { Check(path, error); };
   if (IsStream(path)) {
-    Output output(path, 0, /*temporary=*/false);
+    Output output(path, O_WRONLY, /*temporary=*/false);
     check(output.Opened());
     for (const auto& part : parts) check(output.Write(part));
     check(output.Close());
@@ -118,12 +119,62 @@ void WriteFileAtomically(const fs::path& path, std::span<const std::span<const s
 
   CheckReplaceable(path);
   const fs::path target = Target(path);
-  Output output(TemporaryName(target), O_CREAT | O_EXCL, /*temporary=*/true);
+  Output output(TemporaryName(target), O_WRONLY | O_CREAT | O_EXCL, /*temporary=*/true);
   check(output.Opened());
   for (const auto& part : parts) check(output.Write(part));
   check(output.Sync());
   check(output.Close());
   check(output.RenameTo(target));
+}
+
+// What is not a regular file gets the bytes when they are complete.
+struct AtomicFile::State {
+  explicit State(const fs::path& file)
+      : path(file),
+        stream(IsStream(file)),
+        target(stream ? fs::temp_directory_path() / "equitile" : Target(file)),
+        output(TemporaryName(target), O_RDWR | O_CREAT | O_EXCL, /*temporary=*/true) {}
+  fs::path path;
+  bool stream;
+  fs::path target;
+  Output output;
+};
+
+AtomicFile::AtomicFile(const fs::path& path) {
+  if (!IsStream(path)) CheckReplaceable(path);
+  state_ = std::make_unique<State>(path);
+  Check(path, state_->output.Opened());
+}
+
+AtomicFile::~AtomicFile() = default;
+
+int AtomicFile::fd() const { return state_->output.fd(); }
+
+void AtomicFile::Fail(int error) const { CannotWrite(state_->path, error); }
+
+void AtomicFile::Close() {
+  if (state_->stream || fd() < 0) return;
+  Check(state_->path, state_->output.Sync());
+  Check(state_->path, state_->output.Close());
+}
+
+void AtomicFile::Commit() {
+  const auto check = [&](int error) { Check(state_->path, error); };
+  if (!state_->stream) {
+    Close();
+    return check(state_->output.RenameTo(state_->target));
+  }
+  Output stream(state_->path, O_WRONLY, /*temporary=*/false);
+  check(stream.Opened());
+  std::vector<std::byte> part(size_t{1} << 20);
+  for (off_t at = 0;;) {
+    const ssize_t got = ::pread(fd(), part.data(), part.size(), at);
+    if (got < 0) check(errno);
+    if (got <= 0) break;
+    check(stream.Write(std::span(part).first(static_cast<size_t>(got))));
+    at += got;
+  }
+  check(stream.Close());
 }
 
 void CheckWritable(const fs::path& path) {
@@ -132,7 +183,8 @@ void CheckWritable(const fs::path& path) {
     return;
   }
   CheckReplaceable(path);
-  Check(path, Output(TemporaryName(Target(path)), O_CREAT | O_EXCL, /*temporary=*/true).Opened());
+  Check(path, Output(TemporaryName(Target(path)), O_WRONLY | O_CREAT | O_EXCL, /*temporary=*/true)
+                  .Opened());
 }
 
 }  // namespace equitile

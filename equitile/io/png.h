@@ -1,6 +1,7 @@
-// PNG pictures: of masks now, of video frames when the model arrives.
+// PNG pictures: of masks and of video frames.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <vector>
@@ -19,7 +20,18 @@ struct GrayImage {
   uint8_t& At(int64_t y, int64_t x) { return pixels[static_cast<size_t>(y * width + x)]; }
 };
 
+struct RgbImage {
+  int64_t height = 0, width = 0;
+  std::vector<uint8_t> pixels;  // [height, width, 3]
+};
+
 // Atomically; throws as WriteFileAtomically does.
 void WritePng(const std::filesystem::path& path, const GrayImage& image);
+void WritePng(const std::filesystem::path& path, const RgbImage& image);
+
+std::vector<std::byte> EncodePng(const RgbImage& image);
+
+// Any PNG, as 8 bits of red, green and blue, transparency on black. Throws InputError.
+RgbImage ReadPng(const std::filesystem::path& path);
 
 }  // namespace equitile

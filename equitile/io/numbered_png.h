@@ -1,0 +1,15 @@
+// Names of numbered pictures: frames/%05d.png.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace equitile {
+
+// The last part of the name is text, %d or %0Nd with N up to 9, text, .png.
+bool IsNumberedPng(const std::filesystem::path& path);
+
+// The name of picture `number`.
+std::filesystem::path NumberedPng(const std::filesystem::path& path, int64_t number);
+
+}  // namespace equitile

@@ -1,0 +1,41 @@
+// Videos frame by frame into a file that appears when it is complete.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace equitile {
+
+struct VideoOptions {
+  int64_t height = 0, width = 0;
+  int64_t fps = 16;
+  std::string title;  // metadata; empty: none
+};
+
+// The same frames and options give the same bytes: one thread, no dates, no versions.
+class VideoWriter {
+ public:
+  virtual ~VideoWriter() = default;  // without Finish nothing is left of it
+
+  // rgb: [height][width][3]. Throws Error where the device fails or is full.
+  virtual void Add(std::span<const uint8_t> rgb) = 0;
+  // Gives the file its name. At least one frame must have been added.
+  virtual void Finish() = 0;
+};
+
+// The kind is told by the name: .mp4 (H.264 where the encoder is there, else MPEG-4), .webm (VP9,
+// else VP8), .gif, or a number with .png, as in frames/%05d.png. Throws InputError where the name
+// is none of these or the file cannot be written or encoded as asked.
+std::unique_ptr<VideoWriter> OpenVideo(const std::filesystem::path& path,
+                                       const VideoOptions& options);
+
+// All that OpenVideo would refuse, before any work; leaves nothing behind.
+void CheckVideoOutput(const std::filesystem::path& path, const VideoOptions& options);
+
+// The encoder that OpenVideo takes: "libx264", "png", ...
+std::string VideoEncoderName(const std::filesystem::path& path);
+
+}  // namespace equitile
