@@ -80,6 +80,50 @@ class Prefetcher {
   int64_t row_bytes_ = 0, offset_ = 0, lines_per_step_ = 0;
 };
 
+// Query strips that walk together: their numbers in the lane's order, from several blocks or a part
+// of one.
+struct StripGroup {
+  int64_t size = 0;
+  int64_t strip[kMaxBlockTokens / kStripTokens];
+
+  int64_t FirstToken(int64_t i) const { return strip[i] * kStripTokens; }
+  // Strips i, i + 1, ... that follow each other.
+  int64_t Run(int64_t i) const {
+    int64_t run = 1;
+    while (i + run < size && strip[i + run] == strip[i] + run) ++run;
+    return run;
+  }
+};
+
+// The strips of the task's blocks, group by group.
+class GroupReader {
+ public:
+  explicit GroupReader(const RowTask& task)
+      : task_(task), most_(GroupStrips(task.args->head_dim)), left_(Strips(0)) {}
+
+  bool AtEnd() const { return block_ == task_.q_blocks.size(); }
+  StripGroup Next() {
+    StripGroup group;
+    while (!AtEnd() && group.size < most_) {
+      group.strip[group.size++] = left_.begin++;
+      if (left_.empty()) left_ = Strips(++block_);
+    }
+    return group;
+  }
+
+ private:
+  Range Strips(size_t block) const {
+    if (block == task_.q_blocks.size()) return {};
+    const Range tokens = task_.args->grid.QBlockTokens(task_.q_blocks[block]);
+    return {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)};
+  }
+
+  const RowTask& task_;
+  const int64_t most_;
+  size_t block_ = 0;
+  Range left_;  // of the block
+};
+
 // Scratch of one thread, cut into its parts.
 struct RowScratch {
   RowScratch(float* base, int64_t head_dim) {
@@ -216,8 +260,8 @@ HWY_NOINLINE void Outputs(const Chunk& chunk, const float* p, const VF* factor, 
 
 // Scores become log2-scaled with their bias added, and the maximum is taken again.
 template <size_t kStrips>
-void AddBias(const RowTask& task, const Chunk& chunk, int64_t first_q, float score_scale,
-             float* scores, VF* maximum) {
+void AddBias(const RowTask& task, const Chunk& chunk, const StripGroup& group, size_t strip,
+             float score_scale, float* scores, VF* maximum) {
   const AttentionArgs& args = *task.args;
   const int32_t* q_order =
       args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)];
@@ -230,7 +274,7 @@ void AddBias(const RowTask& task, const Chunk& chunk, int64_t first_q, float sco
     const float* q_row[kStripTokens];
     for (int64_t t = 0; t < kStripTokens; ++t) {
       const int64_t position =
-          std::min(first_q + static_cast<int64_t>(s) * kStripTokens + t, args.grid.q_tokens - 1);
+          std::min(group.FirstToken(static_cast<int64_t>(strip + s)) + t, args.grid.q_tokens - 1);
       q_row[t] = base + (q_order ? q_order[position] : position) * args.bias.q_stride;
     }
     VF* m = maximum + s * kStripVecs;
@@ -304,18 +348,19 @@ HWY_NOINLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, 
 
 // One chunk of keys and values for kStrips query strips, beginning with the strip'th of the group.
 template <size_t kStrips>
-void AddChunk(const RowTask& task, const Chunk& chunk, bool first_chunk, const float* q,
-              size_t strip, int64_t first_q, const RowScratch& scratch, Prefetcher* prefetch) {
+void AddChunk(const RowTask& task, const Chunk& chunk, bool first_chunk, const StripGroup& group,
+              size_t strip, const RowScratch& scratch, Prefetcher* prefetch) {
   constexpr size_t kVecs = kStrips * kStripVecs;
   const auto head_dim = static_cast<size_t>(task.args->head_dim);
   const auto strip_floats = static_cast<size_t>(StripFloats(task.args->head_dim));
   const float score_scale = task.args->scale * kLog2E;
 
   VF maximum[kVecs];
-  Scores<kStrips>(chunk, q, head_dim, strip_floats, scratch.scores, maximum, prefetch);
+  Scores<kStrips>(chunk, scratch.q + strip * strip_floats, head_dim, strip_floats, scratch.scores,
+                  maximum, prefetch);
   VF c = hn::Set(DF(), score_scale);
   if (task.args->bias.data != nullptr) {
-    AddBias<kStrips>(task, chunk, first_q, score_scale, scratch.scores, maximum);
+    AddBias<kStrips>(task, chunk, group, strip, score_scale, scratch.scores, maximum);
     c = hn::Set(DF(), 1.0f);
   } else if (HWY_UNLIKELY(AnyHuge<kStrips>(maximum, c))) {
     ScaleScores<kStrips>(chunk.tokens, c, scratch.scores, maximum);
@@ -484,71 +529,76 @@ class ChunkReader {
   BlockStrips strips_;  // of the block
 };
 
-void ComputeRowT(const RowTask& task, float* base) {
+void LoadQueries(const RowTask& task, const StripGroup& group, float* q) {
   const AttentionArgs& args = *task.args;
-  const RowScratch scratch(base, args.head_dim);
   const int64_t strip_floats = StripFloats(args.head_dim);
-  Prefetcher prefetch;
-  constexpr int64_t tiles = static_cast<int64_t>((16 + kTileRows - 1) / kTileRows);  // of 16 rows
-  const Range tokens = args.grid.QBlockTokens(task.q_block);
-  const Range strips = {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)};
-  for (int64_t begin = strips.begin; begin < strips.end; begin += GroupStrips(args.head_dim)) {
-    const Range group = {begin, std::min(strips.end, begin + GroupStrips(args.head_dim))};
-    if (!args.q.IsStrips()) {
-      PackStrips({.layout = StripLayout::kQuery,
-                  .source = &args.q,
-                  .lanes = args.lanes,
-                  .lane = task.lane,
-                  .tokens = args.grid.q_tokens,
-                  .head_dim = args.head_dim,
-                  .token_at_position =
-                      args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)],
-                  .strips = group},
-                 scratch.q);
-    } else {
-      for (int64_t s = group.begin; s < group.end; ++s) {
-        const float* strip = args.q.strips.At(task.lane, s);
-        std::copy(strip, strip + strip_floats, scratch.q + (s - group.begin) * strip_floats);
-      }
+  if (args.q.IsStrips()) {
+    for (int64_t s = 0; s < group.size; ++s) {
+      const float* strip = args.q.strips.At(task.lane, group.strip[s]);
+      std::copy(strip, strip + strip_floats, q + s * strip_floats);
     }
-    std::fill(scratch.maximum, scratch.maximum + group.size() * kStripTokens, kLowestScore);
-    std::fill(scratch.sum, scratch.sum + group.size() * kStripTokens, 0.0f);
-    if (task.kv_blocks.empty()) std::fill(scratch.o, scratch.o + group.size() * strip_floats, 0.0f);
+    return;
+  }
+  for (int64_t s = 0, run; s < group.size; s += run) {
+    run = group.Run(s);
+    PackStrips({.layout = StripLayout::kQuery,
+                .source = &args.q,
+                .lanes = args.lanes,
+                .lane = task.lane,
+                .tokens = args.grid.q_tokens,
+                .head_dim = args.head_dim,
+                .token_at_position =
+                    args.q_order.empty() ? nullptr : args.q_order[static_cast<size_t>(task.lane)],
+                .strips = {group.strip[s], group.strip[s] + run}},
+               q + s * strip_floats);
+  }
+}
 
-    const int64_t passes = CeilDiv(group.size(), static_cast<int64_t>(kTileStrips));
-    bool first_chunk = true;
-    ChunkReader reader(task);
-    Chunk chunk = reader.Next();
-    while (chunk.size > 0) {
-      const Chunk next = reader.Next();
-      // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row
-      // begins.
-      if (next.size == 0 && task.next != nullptr && group.end == strips.end) {
-        prefetch.Start(
-            task.next->rows, task.next->row_bytes,
-            passes * tiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
-      }
-      for (int64_t s = 0; s < group.size();) {
-        const float* q = scratch.q + s * strip_floats;
-        const int64_t first_q = (group.begin + s) * kStripTokens;
-        if (s + static_cast<int64_t>(kTileStrips) <= group.size()) {
-          AddChunk<kTileStrips>(task, chunk, first_chunk, q, static_cast<size_t>(s), first_q,
-                                scratch, &prefetch);
-          s += static_cast<int64_t>(kTileStrips);
-        } else {
-          AddChunk<1>(task, chunk, first_chunk, q, static_cast<size_t>(s), first_q, scratch,
-                      &prefetch);
-          ++s;
-        }
-      }
-      first_chunk = false;
-      chunk = next;
-      if (task.tick) task.tick();
+// `last`: nothing of the task comes after this group.
+void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
+                  const RowScratch& scratch) {
+  const AttentionArgs& args = *task.args;
+  const int64_t strip_floats = StripFloats(args.head_dim);
+  LoadQueries(task, group, scratch.q);
+  std::fill(scratch.maximum, scratch.maximum + group.size * kStripTokens, kLowestScore);
+  std::fill(scratch.sum, scratch.sum + group.size * kStripTokens, 0.0f);
+  if (task.kv_blocks.empty()) std::fill(scratch.o, scratch.o + group.size * strip_floats, 0.0f);
+
+  Prefetcher prefetch;
+  constexpr int64_t kTiles = static_cast<int64_t>((16 + kTileRows - 1) / kTileRows);  // of 16 rows
+  const int64_t passes = CeilDiv(group.size, static_cast<int64_t>(kTileStrips));
+  bool first_chunk = true;
+  ChunkReader reader(task);
+  Chunk chunk = reader.Next();
+  while (chunk.size > 0) {
+    const Chunk next = reader.Next();
+    // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row
+    // begins.
+    if (next.size == 0 && task.next != nullptr && last) {
+      prefetch.Start(
+          task.next->rows, task.next->row_bytes,
+          passes * kTiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
     }
-    for (int64_t s = 0; s < group.size(); ++s) {
-      FinishStrip(task, scratch.o + s * strip_floats, scratch.maximum + s * kStripTokens,
-                  scratch.sum + s * kStripTokens, (group.begin + s) * kStripTokens, scratch.rows);
-    }
+    const auto size = static_cast<size_t>(group.size);
+    size_t s = 0;
+    for (; s + kTileStrips <= size; s += kTileStrips)
+      AddChunk<kTileStrips>(task, chunk, first_chunk, group, s, scratch, &prefetch);
+    for (; s < size; ++s) AddChunk<1>(task, chunk, first_chunk, group, s, scratch, &prefetch);
+    first_chunk = false;
+    chunk = next;
+    if (task.tick) task.tick();
+  }
+  for (int64_t s = 0; s < group.size; ++s) {
+    FinishStrip(task, scratch.o + s * strip_floats, scratch.maximum + s * kStripTokens,
+                scratch.sum + s * kStripTokens, group.FirstToken(s), scratch.rows);
+  }
+}
+
+void ComputeRowsT(const RowTask& task, float* base) {
+  const RowScratch scratch(base, task.args->head_dim);
+  for (GroupReader reader(task); !reader.AtEnd();) {
+    const StripGroup group = reader.Next();
+    ComputeGroup(task, group, reader.AtEnd(), scratch);
   }
 }
 
@@ -559,13 +609,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace equitile {
 namespace {
-HWY_EXPORT(ComputeRowT);
+HWY_EXPORT(ComputeRowsT);
 }  // namespace
 
 int64_t RowScratchFloats(int64_t head_dim) { return RowScratch::Floats(head_dim); }
 
-void ComputeRow(const RowTask& task, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(ComputeRowT)(task, scratch);
+void ComputeRows(const RowTask& task, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(ComputeRowsT)(task, scratch);
 }
 
 }  // namespace equitile

@@ -1,4 +1,4 @@
-// One row of block-sparse attention on one thread: the part of the attention kernel that sees SIMD.
+// Rows of block-sparse attention on one thread: the part of the attention kernel that sees SIMD.
 // Internal to the room; callers use attention.h, which cuts calls into rows and hands them to
 // threads.
 #pragma once
@@ -27,10 +27,11 @@ struct BlockStrips {
   const float* const* v = nullptr;
 };
 
+// Rows of one lane that keep the same kv blocks: they walk them together.
 struct RowTask {
   const AttentionArgs* args = nullptr;
   int64_t lane = 0;
-  int64_t q_block = 0;
+  std::span<const int32_t> q_blocks;
   std::span<const int32_t> kv_blocks;
   // Called for each kv block, in order, up to a chunk before its strips are read; they must stay
   // for two chunks.
@@ -43,13 +44,13 @@ struct RowTask {
 inline constexpr int64_t kChunkStrips = 8;
 
 // Query strips that walk a chunk one after the other, so that K and V come from L2 and not from L3:
-// as many as keep their Q and O within 128 KiB. Even, since a register tile may hold two. A row
-// with more walks its kv blocks more than once.
+// as many as keep their Q and O within 192 KiB, beside the 144 KiB of a chunk at head_dim 128.
+// Even, since a register tile may hold two. A task with more walks its kv blocks more than once.
 constexpr int64_t GroupStrips(int64_t head_dim) {
-  return std::clamp<int64_t>(1024 / head_dim / 2 * 2, 2, kMaxBlockTokens / kStripTokens);
+  return std::clamp<int64_t>(1536 / head_dim / 2 * 2, 2, kMaxBlockTokens / kStripTokens);
 }
 
 int64_t RowScratchFloats(int64_t head_dim);
-void ComputeRow(const RowTask& task, float* scratch);
+void ComputeRows(const RowTask& task, float* scratch);
 
 }  // namespace equitile
