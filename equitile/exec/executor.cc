@@ -772,7 +772,7 @@ RunStats Executor::Run(const Itinerary& itinerary, const LayerCall& call) {
            "rank {} of {} runs the part of rank {} of {}", comm_.rank(), comm_.size(),
            itinerary.rank, itinerary.ranks);
   Walker walker(*this, itinerary, call);
-  Walk(itinerary.program, walker);
+  AbortOnError(comm_, [&] { Walk(itinerary.program, walker); });  // the walker holds letters
   return walker.stats();
 }
 
