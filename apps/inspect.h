@@ -15,11 +15,16 @@ struct InspectOptions {
   bool each_head = false;        // the PNG holds one picture per head
   std::string png;
   std::string mask;  // check a plan against it
+  // The video whose cost is told for a checkpoint; absent: the checkpoint's own default.
+  std::optional<int64_t> width, height, frames;
   bool json = false;
 };
 
 void InspectMask(const InspectOptions& options);
 void InspectPlan(
     const InspectOptions& options);  // throws Error if the file contradicts itself or the mask
+
+void InspectCheckpoint(const InspectOptions& options);  // a folder with model_index.json
+void InspectTensors(const InspectOptions& options);     // one safetensors file
 
 }  // namespace equitile

@@ -108,7 +108,7 @@ def test_other_files_are_refused(equitile, tmp_path):
     (tmp_path / "notes.txt").write_text("not a mask")
     equitile("inspect", "notes.txt").must_be_refused("notes.txt", "it takes a mask")
     equitile("inspect", "missing.npy").must_be_refused("missing.npy", "No such file")
-    equitile("inspect", ".").must_be_refused("directory")
+    equitile("inspect", ".").must_be_refused("model_index.json")
 
 
 def test_output_that_cannot_be_written(equitile, tmp_path):

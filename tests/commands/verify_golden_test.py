@@ -1,0 +1,85 @@
+"""`equitile verify --golden`: green for the stored files, and able to fail: a value that is off is named."""
+import json
+import pathlib
+import shutil
+import struct
+
+import numpy as np
+import pytest
+
+GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the golden folder that may be damaged."""
+    return shutil.copytree(GOLDEN, tmp_path / "golden")
+
+
+def change(path, tensor, by, dtype=np.float32, index=5):
+    """Adds `by` to one value of a tensor of a safetensors file."""
+    data = bytearray(path.read_bytes())
+    length = struct.unpack("<Q", data[:8])[0]
+    begin, end = json.loads(data[8:8 + length])[tensor]["data_offsets"]
+    values = np.frombuffer(bytes(data[8 + length + begin:8 + length + end]), dtype).copy()
+    values[index] += by
+    data[8 + length + begin:8 + length + end] = values.tobytes()
+    path.write_bytes(data)
+
+
+def test_all_green_with_the_same_bits_on_any_threads(equitile):
+    digests = set()
+    for threads in (1, 2, 3):
+        outcome = equitile("verify", "--golden", GOLDEN, "--json", "--threads", threads)
+        assert outcome.code == 0, outcome.out + outcome.err
+        said = json.loads(outcome.out)
+        assert said["ok"] and all(entry["ok"] for entry in said["files"])
+        assert {entry["file"] for entry in said["files"]} == {
+            "text.json", *(path.name for path in GOLDEN.glob("*.safetensors"))}
+        for entry in said["files"]:
+            assert entry["error"] <= entry["tolerance"] or entry["error"] == entry["tolerance"] == 0
+            assert entry.keys() >= {"file", "tensor", "error", "tolerance", "at", "ok"}
+        digests.add(said["digest"])
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("file, tensor, by, dtype, at", [
+    ("text.safetensors", "02.prompt_embeds", 1e-4, np.float32, [0, 5]),
+    ("text.safetensors", "02.ids", 1, np.int64, [5]),
+    ("transformer_3x10x6.safetensors", "cond.block0.self.q", 1e-3, np.float32, [0, 0, 5]),
+    ("transformer_1x8x8.safetensors", "zero.output", 1e-3, np.float32, [0, 0, 0, 5]),
+    ("scheduler.safetensors", "euler.shift3.steps20.sigmas", 1e-6, np.float32, [5]),
+    ("noise.safetensors", "seed42.shape1000", 1e-5, np.float32, [5]),
+    ("vae.safetensors", "decode_3x3x2.frames", 1e-3, np.float32, [0, 0, 0, 5]),
+    ("pipeline_unipc_cfg5.safetensors", "latents", 1e-2, np.float32, [0, 0, 0, 0, 5]),
+    ("pipeline_euler_cfg5.safetensors", "frames_uint8", 9, np.uint8, [0, 0, 1, 2]),
+])
+def test_a_value_that_is_off_is_found(equitile, copy, file, tensor, by, dtype, at):
+    change(copy / file, tensor, by, dtype)
+    outcome = equitile("verify", "--golden", copy, "--json")
+    assert outcome.code == 1
+    said = json.loads(outcome.out)
+    assert not said["ok"]
+    failed = [entry for entry in said["files"] if not entry["ok"]]
+    assert {entry["file"] for entry in failed} == {file}
+    named = [entry for entry in failed if entry["tensor"] == tensor]
+    assert named and named[0]["at"] == at
+    assert not (named[0]["error"] or 1e9) <= named[0]["tolerance"] or tensor == "frames_uint8"
+
+
+def test_other_text_is_found(equitile, copy):
+    text = json.loads((copy / "text.json").read_text())
+    text["prompts"][2]["ids"]["sentencepiece"][1] += 1
+    text["prompts"][3]["cleaned"] += "x"
+    (copy / "text.json").write_text(json.dumps(text))
+    outcome = equitile("verify", "--golden", copy)
+    assert outcome.code == 1 and outcome.err.count("\n") == 1
+    assert "02.ids.sentencepiece" in outcome.out and "03.cleaned" in outcome.out
+
+
+def test_what_cannot_be_used_is_refused(equitile, tmp_path, copy):
+    equitile("verify", "--golden", "nowhere").must_be_refused("nowhere")
+    (tmp_path / "empty").mkdir()
+    equitile("verify", "--golden", "empty").must_be_refused("empty", "checkpoint")
+    (copy / "tiny-wan/transformer/diffusion_pytorch_model-00002-of-00003.safetensors").unlink()
+    equitile("verify", "--golden", copy).must_be_refused("00002-of-00003")
