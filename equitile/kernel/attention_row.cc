@@ -80,6 +80,22 @@ class Prefetcher {
   int64_t row_bytes_ = 0, offset_ = 0, lines_per_step_ = 0;
 };
 
+// The chunk after the present one. Each query strip brings its share of it to L2 while it
+// multiplies, a line or so per 16 steps: one at a time they go unnoticed, a dozen at once would
+// hold up the loads that are waited for.
+struct Ahead {
+  const Chunk& chunk;
+  size_t pass, passes;  // this query strip, or pair of them, among those of the group
+  size_t strip_bytes;
+
+  // Where the share of part `part` of `parts` of this pass begins, among keys (0) or values (1).
+  const char* At(size_t part, size_t parts, size_t kv) const {
+    const size_t at = (part * passes + pass) * (kChunkStrips * strip_bytes / (parts * passes));
+    const size_t strip = at / strip_bytes % chunk.size;  // a short chunk is touched twice
+    return static_cast<const char*>(chunk.kv[2 * strip + kv]) + at % strip_bytes;
+  }
+};
+
 // Query strips that walk together: their numbers in the lane's order, from several blocks or a part
 // of one.
 struct StripGroup {
@@ -155,6 +171,27 @@ HWY_BEFORE_NAMESPACE();
 namespace equitile {
 namespace HWY_NAMESPACE {
 
+// Lines of the next chunk per 16 steps: what four query strips need, or nearly (a block of 64).
+inline constexpr size_t kStripTiles =
+    (16 + kTileRows - 1) / kTileRows;  // register tiles of 16 rows
+inline constexpr size_t kAheadLines = HWY_MAX(size_t{1}, 16 / (kStripTiles * (4 / kTileStrips)));
+
+// Goes through a share of the next chunk.
+class AheadReader {
+ public:
+  AheadReader(const char* at, size_t passes)
+      : at_(at), step_(HWY_MAX(64 * kAheadLines, 64 * 16 / (kStripTiles * passes))) {}
+  EQ_TILE void Step() {
+    EQ_UNROLL
+    for (size_t i = 0; i < kAheadLines; ++i) __builtin_prefetch(at_ + 64 * i, 0, 2);
+    at_ += step_;
+  }
+
+ private:
+  const char* at_;
+  size_t step_;
+};
+
 // scores[token][16 queries] = K Q^T for a chunk and kStrips query strips, and the largest of each
 // query.
 template <size_t kStrips>
@@ -165,6 +202,7 @@ struct ScoreTile {
   VF* maximum;     // [kStrips * kStripVecs]
   size_t q_stride, head_dim;
   Prefetcher* prefetch;
+  AheadReader* ahead;
 
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
@@ -172,9 +210,12 @@ struct ScoreTile {
     Tile<kRows, kStrips> tile;
     tile.Zero();
     const float *a = k + row * 16, *panel = q;
+    AheadReader reader = *ahead;
     for (size_t d = 16; d <= head_dim; d += 16, a += 256, panel += 256) {
+      reader.Step();
       tile.template MultiplyAddFixed<AOrder::kRowMajor, 16, 16>(a, panel, q_stride);
     }
+    *ahead = reader;
     if (head_dim % 16 != 0)
       tile.template MultiplyAdd<AOrder::kRowMajor, 16>(a, 16, panel, q_stride, 8);
     EQ_UNROLL
@@ -198,6 +239,7 @@ struct OutputTile {
   const VF* factor;  // [kStrips * kStripVecs]; null: the output so far is 0
   size_t o_stride;
   Prefetcher* prefetch;
+  AheadReader* ahead;
 
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
@@ -216,10 +258,13 @@ struct OutputTile {
     }
     const float* panel = p;
     const size_t full = chunk.tokens / 16;
+    AheadReader reader = *ahead;
     for (size_t i = 0; i < full; ++i, panel += 256) {
+      reader.Step();
       tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, 16>(chunk.V(i) + dim * 16 + row,
                                                                    panel, kChunkFloats);
     }
+    *ahead = reader;
     if (full < chunk.size) {
       tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(chunk.V(full) + dim * 16 + row, 16, panel,
                                                           kChunkFloats, chunk.Count(full));
@@ -230,12 +275,14 @@ struct OutputTile {
 
 // Not inlined, here and below: each phase gets the registers to itself, and shows in a profile.
 template <size_t kStrips>
-HWY_NOINLINE void Scores(const Chunk& chunk, const float* q, size_t head_dim, size_t strip_floats,
-                         float* scores, VF* maximum, Prefetcher* prefetch) {
+HWY_NOINLINE void Scores(const Chunk& chunk, const Ahead& next, const float* q, size_t head_dim,
+                         size_t strip_floats, float* scores, VF* maximum, Prefetcher* prefetch) {
   for (size_t v = 0; v < kStrips * kStripVecs; ++v)
     maximum[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
   for (size_t i = 0; i < chunk.size; ++i) {
-    const ScoreTile<kStrips> tile{chunk.K(i), q, scores, maximum, strip_floats, head_dim, prefetch};
+    AheadReader ahead(next.At(i, chunk.size, 0), next.passes);
+    const ScoreTile<kStrips> tile{chunk.K(i),   q,        scores,   maximum,
+                                  strip_floats, head_dim, prefetch, &ahead};
     if (HWY_LIKELY(chunk.Count(i) == 16)) {
       ForFixedRowTiles<16>(tile);
     } else {
@@ -246,10 +293,11 @@ HWY_NOINLINE void Scores(const Chunk& chunk, const float* q, size_t head_dim, si
 }
 
 template <size_t kStrips>
-HWY_NOINLINE void Outputs(const Chunk& chunk, const float* p, const VF* factor, size_t head_dim,
-                          size_t strip_floats, float* o, Prefetcher* prefetch) {
+HWY_NOINLINE void Outputs(const Chunk& chunk, const Ahead& next, const float* p, const VF* factor,
+                          size_t head_dim, size_t strip_floats, float* o, Prefetcher* prefetch) {
   for (size_t dim = 0; dim < head_dim; dim += 16) {
-    const OutputTile<kStrips> tile{chunk, dim, p, o, factor, strip_floats, prefetch};
+    AheadReader ahead(next.At(dim, head_dim, 1), next.passes);
+    const OutputTile<kStrips> tile{chunk, dim, p, o, factor, strip_floats, prefetch, &ahead};
     if (HWY_LIKELY(head_dim - dim >= 16)) {
       ForFixedRowTiles<16>(tile);
     } else {
@@ -348,16 +396,17 @@ HWY_NOINLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, 
 
 // One chunk of keys and values for kStrips query strips, beginning with the strip'th of the group.
 template <size_t kStrips>
-void AddChunk(const RowTask& task, const Chunk& chunk, bool first_chunk, const StripGroup& group,
-              size_t strip, const RowScratch& scratch, Prefetcher* prefetch) {
+void AddChunk(const RowTask& task, const Chunk& chunk, const Ahead& next, bool first_chunk,
+              const StripGroup& group, size_t strip, const RowScratch& scratch,
+              Prefetcher* prefetch) {
   constexpr size_t kVecs = kStrips * kStripVecs;
   const auto head_dim = static_cast<size_t>(task.args->head_dim);
   const auto strip_floats = static_cast<size_t>(StripFloats(task.args->head_dim));
   const float score_scale = task.args->scale * kLog2E;
 
   VF maximum[kVecs];
-  Scores<kStrips>(chunk, scratch.q + strip * strip_floats, head_dim, strip_floats, scratch.scores,
-                  maximum, prefetch);
+  Scores<kStrips>(chunk, next, scratch.q + strip * strip_floats, head_dim, strip_floats,
+                  scratch.scores, maximum, prefetch);
   VF c = hn::Set(DF(), score_scale);
   if (task.args->bias.data != nullptr) {
     AddBias<kStrips>(task, chunk, group, strip, score_scale, scratch.scores, maximum);
@@ -385,8 +434,8 @@ void AddChunk(const RowTask& task, const Chunk& chunk, bool first_chunk, const S
     }
   }
 
-  Outputs<kStrips>(chunk, scratch.scores, first_chunk ? nullptr : factor, head_dim, strip_floats,
-                   scratch.o + strip * strip_floats, prefetch);
+  Outputs<kStrips>(chunk, next, scratch.scores, first_chunk ? nullptr : factor, head_dim,
+                   strip_floats, scratch.o + strip * strip_floats, prefetch);
 }
 
 // Whether all rows start where a vector may be streamed to.
@@ -565,7 +614,6 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
   if (task.kv_blocks.empty()) std::fill(scratch.o, scratch.o + group.size * strip_floats, 0.0f);
 
   Prefetcher prefetch;
-  constexpr int64_t kTiles = static_cast<int64_t>((16 + kTileRows - 1) / kTileRows);  // of 16 rows
   const int64_t passes = CeilDiv(group.size, static_cast<int64_t>(kTileStrips));
   bool first_chunk = true;
   ChunkReader reader(task);
@@ -575,15 +623,20 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
     // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row
     // begins.
     if (next.size == 0 && task.next != nullptr && last) {
-      prefetch.Start(
-          task.next->rows, task.next->row_bytes,
-          passes * kTiles * (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
+      prefetch.Start(task.next->rows, task.next->row_bytes,
+                     passes * static_cast<int64_t>(kStripTiles) *
+                         (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
     }
     const auto size = static_cast<size_t>(group.size);
     size_t s = 0;
-    for (; s + kTileStrips <= size; s += kTileStrips)
-      AddChunk<kTileStrips>(task, chunk, first_chunk, group, s, scratch, &prefetch);
-    for (; s < size; ++s) AddChunk<1>(task, chunk, first_chunk, group, s, scratch, &prefetch);
+    Ahead ahead = {.chunk = next.size > 0 ? next : chunk,
+                   .pass = 0,
+                   .passes = static_cast<size_t>(passes),
+                   .strip_bytes = static_cast<size_t>(strip_floats) * sizeof(float)};
+    for (; s + kTileStrips <= size; s += kTileStrips, ++ahead.pass)
+      AddChunk<kTileStrips>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
+    for (; s < size; ++s, ++ahead.pass)
+      AddChunk<1>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
     first_chunk = false;
     chunk = next;
     if (task.tick) task.tick();
