@@ -38,13 +38,14 @@ function(equitile_add_mpi_libraries)
 endfunction()
 
 # A program of gtest cases that all ranks run in step, at 1, 2, 3 and 4 ranks. A deadlock is a failure after 20 seconds.
-function(equitile_add_mpi_test name)
-  add_executable(${name} ${ARGN} "${PROJECT_SOURCE_DIR}/equitile/comm/mpi/mpi_testing.cc")
-  target_link_libraries(${name} PRIVATE equitile_mpi GTest::gtest)
+function(equitile_add_mpi_test room)
+  add_executable(test_${room}_mpi ${ARGN} "${PROJECT_SOURCE_DIR}/equitile/comm/mpi/mpi_testing.cc")
+  target_link_libraries(test_${room}_mpi PRIVATE equitile_mpi GTest::gtest)
   foreach(ranks 1 2 3 4)
-    add_test(NAME ${name}.ranks${ranks} COMMAND "${EQUITILE_MPIEXEC}" --allow-run-as-root --oversubscribe -n ${ranks}
-                                                $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}.ranks${ranks} PROPERTIES TIMEOUT 20 PROCESSORS 2)
+    set(name ${room}_mpi.ranks${ranks})
+    add_test(NAME ${name} COMMAND "${EQUITILE_MPIEXEC}" --allow-run-as-root --oversubscribe -n ${ranks}
+                                  $<TARGET_FILE:test_${room}_mpi>)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 20 PROCESSORS 2)
   endforeach()
 endfunction()
 
@@ -52,6 +53,10 @@ function(equitile_add_mpi_tests)
   if(NOT TARGET equitile_mpi OR EQUITILE_SANITIZE)  # Open MPI is full of what sanitizers complain about
     return()
   endif()
-  file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/*_mpi_test.cc")
-  equitile_add_mpi_test(test_mpi ${tests})
+  foreach(room ${EQUITILE_ROOMS})
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*_mpi_test.cc")
+    if(tests)
+      equitile_add_mpi_test(${room} ${tests})
+    endif()
+  endforeach()
 endfunction()

@@ -1,5 +1,5 @@
 # The tree is the build: a room is a folder of equitile/, and a file's ending says what it is.
-#   thing.cc -> the library    thing_test.cc -> test_<room>    thing_mpi_test.cc -> test_mpi    thing_bench.cc -> bench_<room>    thing_fuzz.cc -> fuzz_<thing>
+#   thing.cc -> the library    thing_test.cc -> test_<room>    thing_mpi_test.cc -> test_<room>_mpi    thing_bench.cc -> bench_<room>    thing_fuzz.cc -> fuzz_<thing>
 # comm/mpi is the one folder that is not part of the library: see EquitileMpi.cmake.
 set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model search)
 

@@ -1,0 +1,63 @@
+// Every plan on real processes against one kernel call; each rank looks at its own home.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+
+#include "equitile/comm/mpi/mpi_testing.h"
+#include "equitile/exec/exec_testing.h"
+#include "equitile/exec/executor.h"
+
+namespace equitile {
+namespace {
+
+using testing::ExecCase;
+using testing::ExecResult;
+using testing::ExecWorkload;
+
+// How many of the elements at `at` are neither equal in bits nor, where a bound is allowed, within
+// it.
+int64_t Wrong(const std::vector<float>& got, const std::vector<float>& want, Range at,
+              double bound) {
+  int64_t wrong = 0;
+  for (int64_t i = at.begin; i < at.end; ++i) {
+    const float a = got[static_cast<size_t>(i)], b = want[static_cast<size_t>(i)];
+    const bool same = std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+    wrong += !same && !(std::abs(double{a} - b) <= bound);
+  }
+  return wrong;
+}
+
+int64_t WrongAtHome(const ExecCase& test, const ExecResult& got, const ExecResult& want, Range line,
+                    double bound) {
+  const int64_t row = test.lanes.heads * test.head_dim;
+  const int64_t all = test.lanes.batch * test.grid.q_tokens;
+  int64_t wrong = Wrong(got.out, want.out, {line.begin * row, line.end * row}, bound);
+  for (int64_t head = 0; head < test.lanes.heads; ++head) {
+    wrong += Wrong(got.lse, want.lse, {head * all + line.begin, head * all + line.end}, bound);
+  }
+  return wrong;
+}
+
+TEST(ExecutorOnMpi, AllPlannersOnAwkwardShapes) {
+  Communicator& comm = MpiTestRanks();
+  ThreadPool pool(1);
+  for (const ExecCase& test : testing::AwkwardCases()) {
+    const ExecWorkload workload(test);
+    const ExecResult want = workload.OnOneRank();
+    Executor executor(comm, pool);
+    for (const PlannerSpec& spec : ParsePlanners("all", comm.size())) {
+      SCOPED_TRACE(test.name + " " + spec.Text());
+      const Plan plan = MakePlan(spec.Text(), test.mask, workload.Options(comm.size()));
+      const auto part = executor.Prepare(plan, test.mask, test.head_dim);
+      ExecResult got = workload.Empty();
+      for (int i = 0; i < 2; ++i) workload.RunRank(executor, *part, got);
+      const Range line = HomeLine(*part->homes, part->program.problem, comm.rank());
+      const double bound = plan.SplitsRows() ? 1e-5 : 0.0;
+      EXPECT_EQ(WrongAtHome(test, got, want, line, bound), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace equitile
