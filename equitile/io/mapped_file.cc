@@ -64,4 +64,18 @@ MappedFile::~MappedFile() {
   }
 }
 
+void MappedFile::Forget(std::span<const std::byte> bytes) const {
+  if (!copy_.empty() || bytes.empty()) return;
+  EQ_CHECK(bytes.data() >= bytes_.data() &&
+           bytes.data() + bytes.size() <= bytes_.data() + bytes_.size());
+  // Whole pages within: the mapping begins on one.
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<size_t>(bytes.data() - bytes_.data());
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = (offset + bytes.size()) / page * page;
+  if (begin < end) {
+    ::madvise(const_cast<std::byte*>(bytes_.data()) + begin, end - begin, MADV_DONTNEED);
+  }
+}
+
 }  // namespace equitile

@@ -21,6 +21,10 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }
 
+  // These bytes will not be read soon: they stop counting as memory of this process. They can still
+  // be read.
+  void Forget(std::span<const std::byte> bytes) const;
+
  private:
   std::vector<std::byte> copy_;  // of what cannot be mapped
   std::span<const std::byte> bytes_;

@@ -161,6 +161,15 @@ TensorFiles TensorFiles::OpenFolder(const fs::path& folder) {
       folder.string(), kStems[0], kStems[1]);
 }
 
+void TensorFiles::Forget(const StoredTensor& tensor) const {
+  for (const auto& file : files_) {
+    const std::span<const std::byte> bytes = file->map.bytes();
+    if (tensor.bytes.data() >= bytes.data() && tensor.bytes.data() < bytes.data() + bytes.size()) {
+      return file->map.Forget(tensor.bytes);
+    }
+  }
+}
+
 const StoredTensor* TensorFiles::Find(std::string_view name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &tensors_[found->second];

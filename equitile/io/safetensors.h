@@ -44,6 +44,9 @@ class TensorFiles {
   const std::string& name() const { return name_; }  // the file, or the index
   int64_t Bytes() const;                             // of all tensors
 
+  // The tensor has been read and will not be needed soon; see MappedFile::Forget.
+  void Forget(const StoredTensor& tensor) const;
+
   // A number that changes with any name, type, shape or byte that it looks at: all headers, and
   // parts of every tensor spread over it, so that 28 GB are told apart from others in no time.
   uint64_t Fingerprint() const;

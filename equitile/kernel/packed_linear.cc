@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/error.h"
+#include "equitile/kernel/pack_panel.h"
 
 namespace equitile {
 namespace {
@@ -69,69 +70,47 @@ class Stack {
   int64_t Out() const { return out_; }
   DType dtype() const { return parts_[0].dtype(); }
 
-  struct Row {
-    const void* data = nullptr;
-    int64_t stride = 0;
-    int part = 0;
-  };
-  Row RowOf(int64_t out) const {
-    int part = 0;
-    for (; out >= parts_[static_cast<size_t>(part)].Extent(0); ++part) {
-      out -= parts_[static_cast<size_t>(part)].Extent(0);
+  PanelRows Panel(int64_t panel) const {
+    PanelRows rows;
+    rows.in = In();
+    rows.dtype = dtype();
+    rows.count = std::min(kPanelColumns, out_ - panel * kPanelColumns);
+    for (int64_t c = 0; c < rows.count; ++c) {
+      int64_t row = panel * kPanelColumns + c;
+      const ConstView& part = parts_[static_cast<size_t>(PartOf(row))];
+      rows.rows[c] = {part.Address(row, 0), part.Stride(1)};
     }
-    const ConstView& view = parts_[static_cast<size_t>(part)];
-    return {view.Address(out, 0), view.Stride(1), part};
+    return rows;
+  }
+
+  // The part in which `row` lies; `row` becomes its number there.
+  int64_t PartOf(int64_t& row) const {
+    int64_t part = 0;
+    for (; row >= parts_[static_cast<size_t>(part)].Extent(0); ++part) {
+      row -= parts_[static_cast<size_t>(part)].Extent(0);
+    }
+    return part;
+  }
+
+  // The first part with a value that is not finite, among those with rows in the panel.
+  int64_t NotFinitePart(int64_t panel) const {
+    const int64_t end = std::min(out_, (panel + 1) * kPanelColumns);
+    for (int64_t column = panel * kPanelColumns; column < end; ++column) {
+      int64_t row = column;
+      const int64_t part = PartOf(row);
+      const ConstView& view = parts_[static_cast<size_t>(part)];
+      for (int64_t k = 0; k < In(); ++k) {
+        if (!std::isfinite(view.Load(row, k))) return part;
+      }
+    }
+    EQ_CHECK(false, "all values of panel {} are finite", panel);
+    return -1;
   }
 
  private:
   std::span<const ConstView> parts_;
   int64_t out_ = 0;
 };
-
-// All bits of the exponent set: NaN or infinite.
-bool NotFinite(float x) { return (std::bit_cast<uint32_t>(x) & 0x7F800000u) == 0x7F800000u; }
-
-// One panel: [in][16] from 16 rows of the weights, zeros where there are fewer. Returns the first
-// matrix with a value that is not finite, or -1.
-template <typename From, typename To>
-int64_t PackPanel(const Stack& weights, int64_t panel, To* to) {
-  const int64_t in = weights.In();
-  const int64_t columns = std::min(kPanelColumns, weights.Out() - panel * kPanelColumns);
-  Stack::Row rows[kPanelColumns];
-  bool bad[kPanelColumns] = {};
-  for (int64_t c = 0; c < columns; ++c) rows[c] = weights.RowOf(panel * kPanelColumns + c);
-  // In squares of 16 x 16, so that neither reads nor writes jump further than a few cache lines.
-  for (int64_t k0 = 0; k0 < in; k0 += kPanelColumns) {
-    const int64_t k1 = std::min(in, k0 + kPanelColumns);
-    for (int64_t c = 0; c < columns; ++c) {
-      const auto* row = static_cast<const From*>(rows[c].data);
-      for (int64_t k = k0; k < k1; ++k) {
-        const float value = ToFloat(row[k * rows[c].stride]);
-        bad[c] |= NotFinite(value);
-        to[k * kPanelColumns + c] = FromFloat<To>(value);
-      }
-    }
-    for (int64_t c = columns; c < kPanelColumns; ++c) {
-      for (int64_t k = k0; k < k1; ++k) to[k * kPanelColumns + c] = To{};
-    }
-  }
-  const auto* first = std::find(bad, bad + columns, true);
-  return first == bad + columns ? -1 : rows[first - bad].part;
-}
-
-template <typename To>
-int64_t PackPanelOf(const Stack& weights, int64_t panel, std::byte* panels) {
-  To* to = reinterpret_cast<To*>(panels) + panel * weights.In() * kPanelColumns;
-  switch (weights.dtype()) {
-    case DType::kF32:
-      return PackPanel<float>(weights, panel, to);
-    case DType::kBF16:
-      return PackPanel<Bf16>(weights, panel, to);
-    case DType::kF16:
-      return PackPanel<F16>(weights, panel, to);
-  }
-  return -1;
-}
 
 }  // namespace
 
@@ -166,10 +145,11 @@ int64_t PackLinear(std::span<const ConstView> stacked, DType dtype, std::span<st
   std::byte* panels = to.data() + sizeof(Header);
   std::atomic<int64_t> bad = std::numeric_limits<int64_t>::max();
   pool.ParallelFor(CeilDiv(out, kPanelColumns), [&](int64_t panel, int) {
-    const int64_t part = dtype == DType::kF32 ? PackPanelOf<float>(weights, panel, panels)
-                                              : PackPanelOf<Bf16>(weights, panel, panels);
+    const int64_t panel_bytes = in * kPanelColumns * DTypeBytes(dtype);
+    if (PackPanel(weights.Panel(panel), dtype, panels + panel * panel_bytes)) return;
+    const int64_t part = weights.NotFinitePart(panel);
     int64_t seen = bad;
-    while (part >= 0 && part < seen && !bad.compare_exchange_weak(seen, part)) continue;
+    while (part < seen && !bad.compare_exchange_weak(seen, part)) continue;
   });
   return bad == std::numeric_limits<int64_t>::max() ? -1 : bad.load();
 }

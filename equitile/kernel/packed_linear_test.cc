@@ -71,6 +71,24 @@ TEST(PackedLinear, TransposedAndSlicedWeights) {
   ExpectHolds(PackedLinear::View(bytes.span()), view);
 }
 
+TEST(PackedLinear, MatricesOnTopOfEachOther) {
+  const Tensor whole = RandomWeights(DType::kBF16, 50, 21);
+  const ConstView parts[] = {whole.view().Slice(0, {0, 9}), whole.view().Slice(0, {9, 41}),
+                             whole.view().Slice(0, {41, 50})};
+  ThreadPool pool(2);
+  AlignedBuffer<std::byte> bytes(PackedLinearBytes(21, 50, DType::kF32));
+  EXPECT_EQ(PackLinear(parts, DType::kF32, bytes.span(), pool), -1);
+  ExpectHolds(PackedLinear::View(bytes.span()), whole);
+  const Tensor narrow = RandomWeights(DType::kBF16, 4, 20),
+               other = RandomWeights(DType::kF32, 4, 21);
+  for (const Tensor* odd : {&narrow, &other}) {
+    const ConstView mixed[] = {parts[0], odd->view()};
+    EXPECT_THROW(PackLinear(mixed, DType::kF32, bytes.span(), pool), InputError);
+  }
+  EXPECT_THROW(PackLinear(std::span<const ConstView>(), DType::kF32, bytes.span(), pool),
+               InputError);
+}
+
 TEST(PackedLinear, MayMove) {
   const Tensor weights = RandomWeights(DType::kF32, 19, 5);
   AlignedBuffer<std::byte> bytes = Pack(weights, DType::kBF16);

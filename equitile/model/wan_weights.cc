@@ -201,6 +201,7 @@ void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, DType d
     } else {
       PackMatrix(files, entry, dtype, Place(to, entry), pool);
     }
+    for (const std::string& name : entry.tensors) files.Forget(files[name]);
     if (report) report(entry.offset + entry.bytes, layout.bytes());
   }
 }
