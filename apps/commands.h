@@ -15,6 +15,7 @@ using RegisterCommand = void(CLI::App& parent);
   COMMAND(RegisterPlan)            \
   COMMAND(RegisterVerify)          \
   COMMAND(RegisterInspect)         \
+  COMMAND(RegisterCompare)         \
   COMMAND(RegisterBench)
 
 // The commands of `equitile bench`.
