@@ -412,6 +412,7 @@ class Call {
   }
 
   void AddOutput(int64_t lane, const int32_t* order, Range positions, PrefetchRows& list) const {
+    if (!args_.out_strips.Used() && args_.out.Elements() >= kStreamFloats) return;
     if (!args_.out_strips.Used())
       return AddRows(ConstView(args_.out), lane, order, positions, list);
     for (int64_t p = positions.begin; p < positions.end; ++p) {

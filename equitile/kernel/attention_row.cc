@@ -23,11 +23,6 @@ namespace equitile {
 // on nothing else. docs/design/0003-attention.md has what was tried.
 inline constexpr size_t kChunkFloats = kChunkStrips * 16 * 16;  // scores of one query strip
 
-// An output from this size on is not in cache when somebody reads it, so it is written past the
-// cache: reading its lines first, as plain stores do, would take memory bandwidth that short rows
-// need.
-inline constexpr int64_t kStreamFloats = int64_t{16} << 20;
-
 // Below every finite score in units of log2, yet finite: the difference of two running maxima is
 // never inf - inf.
 inline constexpr float kLowestScore = -1e38f;

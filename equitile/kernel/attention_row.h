@@ -50,6 +50,11 @@ constexpr int64_t GroupStrips(int64_t head_dim) {
   return std::clamp<int64_t>(1536 / head_dim / 2 * 2, 2, kMaxBlockTokens / kStripTokens);
 }
 
+// An output from this size on is not in cache when somebody reads it, so it is written past the
+// cache: reading its lines first, as plain stores do, would take memory bandwidth that short rows
+// need.
+inline constexpr int64_t kStreamFloats = int64_t{16} << 20;
+
 int64_t RowScratchFloats(int64_t head_dim);
 void ComputeRows(const RowTask& task, float* scratch);
 
