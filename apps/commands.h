@@ -23,7 +23,9 @@ using RegisterCommand = void(CLI::App& parent);
   COMMAND(RegisterBenchAttention) \
   COMMAND(RegisterBenchE2e)       \
   COMMAND(RegisterBenchLinear)    \
-  COMMAND(RegisterBenchPlan)
+  COMMAND(RegisterBenchPlan)      \
+  COMMAND(RegisterBenchMachine)   \
+  COMMAND(RegisterBenchParallel)
 
 #define EQUITILE_DECLARE(name) RegisterCommand name;
 EQUITILE_COMMANDS(EQUITILE_DECLARE)

@@ -39,6 +39,8 @@ struct LayerCall {
   float* lse = nullptr;  // [heads][home tokens], or null
 };
 
+struct ExecutorBuffers;
+
 class Executor {
  public:
   Executor(Communicator& comm, ThreadPool& pool, ExecutorOptions options = {});
@@ -62,11 +64,9 @@ class Executor {
   Communicator& comm() { return comm_; }
   ThreadPool& pool() { return pool_; }
   const ExecutorOptions& options() const { return options_; }
+  Wire& wire() { return wire_; }
 
  private:
-  struct Buffers;
-  class Walker;
-
   Communicator& comm_;
   ThreadPool& pool_;
   ExecutorOptions options_;
@@ -78,7 +78,7 @@ class Executor {
     std::shared_ptr<const Itinerary> itinerary;
   };
   std::vector<Known> known_;  // latest first
-  std::unique_ptr<Buffers> buffers_;
+  std::unique_ptr<ExecutorBuffers> buffers_;
 };
 
 // This rank's part of the (batch, token) line.

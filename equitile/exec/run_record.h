@@ -24,7 +24,8 @@ struct RunEvent {
   Kind kind = Kind::kCompute;
   double begin = 0, end = 0;  // Now()
   int32_t stage = -1;
-  int32_t peer = -1;  // of a transfer
+  int32_t head_group = -1;  // of an exchange: its stage; rings have none
+  int32_t peer = -1;        // of a transfer
   int64_t bytes = 0;
 };
 

@@ -1,0 +1,360 @@
+#include "equitile/exec/layer_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+enum Tag : int32_t { kInputTag, kPassTag, kOutputTag, kTags };
+
+int32_t TagOf(int32_t stage, Tag tag) { return stage * kTags + tag; }
+
+size_t Index(int64_t i) { return static_cast<size_t>(i); }
+
+}  // namespace
+
+LayerRun::LayerRun(Executor& executor, ExecutorBuffers& buffers, const Itinerary& itinerary,
+                   const LayerCall& call)
+    : comm_(executor.comm()),
+      pool_(executor.pool()),
+      options_(executor.options()),
+      wire_(executor.wire()),
+      buffers_(buffers),
+      record_(buffers.record),
+      it_(itinerary),
+      call_(call),
+      problem_(itinerary.program.problem),
+      sizes_(itinerary.sizes),
+      head_dim_(itinerary.sizes.head_dim),
+      line_(HomeLine(*itinerary.homes, problem_, itinerary.rank)),
+      strips_per_lane_(CeilDiv(problem_.grid.q_tokens, kStripTokens)),
+      kv_strips_per_lane_(CeilDiv(problem_.grid.kv_tokens, kStripTokens)),
+      letters_(itinerary.stages.size()) {
+  record_.Clear(it_.stages.size());
+  record_.begin = comm_.Now();
+  if (!buffers_.orders || !(buffers_.orders_problem == problem_)) {
+    buffers_.orders.emplace(problem_);
+    buffers_.orders_problem = problem_;
+  }
+  Allocate();
+}
+
+void LayerRun::HomeSends(int32_t stage) {
+  SetPlace(stage);
+  PackHome(stage);
+  if (options_.overlap) SendInputs(stage);
+}
+
+void LayerRun::Receive(int32_t stage) {
+  Hold(At(stage).q_tokens * QBytes() + At(stage).kv_tokens * 2 * QBytes());
+  if (options_.overlap) PostInputs(stage);
+}
+
+void LayerRun::Await(int32_t stage) {
+  SetPlace(stage);
+  if (!options_.overlap) {
+    SendInputs(stage);
+    PostInputs(stage);
+  }
+  PostArrivals();
+  Letters& letters = letters_[Index(stage)];
+  WaitForAll(letters.inputs, RunWait::For::kInputs, stage);
+  WaitForAll(letters.passes_in, RunWait::For::kPass, stage);
+  if (!options_.overlap) {
+    AwaitSends(stage);
+    for (Letter& letter : letters.passes_out) wire_.Wait(letter);
+  }
+  Hold(At(stage).q_tokens * OBytes());
+  if (!it_.is_local) {
+    Gather(stage);
+    FillInputTables(stage);
+  }
+}
+
+void LayerRun::Compute(int32_t stage) {
+  if (!it_.is_ring && stage >= 2) AwaitReturns(stage - 2);
+  if (!it_.is_local && !(it_.is_ring && stage > 0)) FillOutputTable(OutputStage(stage));
+  PostArrivals();
+  const double begin = comm_.Now();
+  if (options_.modelled_seconds) {
+    ElapseWork(At(stage).work);
+  } else if (it_.is_local) {
+    ComputeFromSources(stage);
+  } else {
+    ComputeFromStrips(stage);
+  }
+  const double end = comm_.Now();
+  stats_.compute_seconds += end - begin;
+  AddEvent(RunEvent::Kind::kCompute, begin, end, stage);
+}
+
+void LayerRun::Return(int32_t stage) {
+  RankStage const& now = At(stage);
+  const bool leaves = !it_.is_local && OutputStage(stage) == stage;
+  held_ -= now.kv_tokens * 2 * QBytes() + std::exchange(leaving_, 0);
+  if (leaves) {
+    Scatter(stage);
+    SendOutput(stage);
+  }
+  if (OutputStage(stage) == stage) {
+    const int64_t tokens = At(now.q_stage).q_tokens;
+    held_ -= tokens * QBytes();
+    leaving_ = tokens * OBytes();
+  }
+  record_.returned[Index(stage)] = comm_.Now();
+  if (!options_.overlap && leaves) {
+    AwaitSends(stage);
+    TakeArrivals(stage);
+    for (Letter& letter : letters_[Index(stage)].returns) wire_.Wait(letter);
+  }
+}
+
+void LayerRun::Finish() {
+  const int32_t stages = static_cast<int32_t>(it_.stages.size());
+  for (int32_t stage = 0; stage < stages; ++stage) AwaitSends(stage);
+  for (int32_t stage = 0; stage < stages; ++stage) TakeArrivals(stage);
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    for (Letter& letter : letters_[Index(stage)].passes_out) Done(letter, stage);
+    for (Letter& letter : letters_[Index(stage)].returns) Done(letter, stage);
+  }
+  record_.end = comm_.Now();
+  stats_.seconds = record_.end - record_.begin;
+  stats_.allocated_bytes = buffers_.Bytes();
+}
+
+void LayerRun::Allocate() {
+  const int64_t lanes = problem_.lanes.Count();
+  if (it_.is_local) return;
+  home_ = buffers_.home.Get(it_.home_floats);
+  std::array<int64_t, 3> in = {0, 0, 0};
+  std::array<int64_t, 2> out = {0, 0};
+  for (size_t stage = 0; stage < it_.stages.size(); ++stage) {
+    int64_t& input = in[it_.is_ring && stage == 0 ? 2 : stage % 2];
+    input = std::max(input, it_.stages[stage].input_floats);
+    out[stage % 2] = std::max(out[stage % 2], it_.stages[stage].output_floats);
+  }
+  for (size_t i = 0; i < in.size(); ++i) input_[i] = buffers_.inputs[i].Get(in[i]);
+  for (size_t i = 0; i < out.size(); ++i) output_[i] = buffers_.outputs[i].Get(out[i]);
+  lse_ = call_.lse != nullptr ? call_.lse : buffers_.lse.Get(problem_.lanes.heads * line_.size());
+  buffers_.q.resize(Index(lanes * strips_per_lane_));
+  buffers_.out.resize(Index(lanes * strips_per_lane_));
+  buffers_.k.resize(Index(lanes * kv_strips_per_lane_));
+  buffers_.v.resize(Index(lanes * kv_strips_per_lane_));
+}
+
+void LayerRun::AddEvent(RunEvent::Kind kind, double begin, double end, int32_t stage, int32_t peer,
+                        int64_t bytes) {
+  record_.events.push_back({kind, begin, end, stage, it_.is_ring ? -1 : stage, peer, bytes});
+}
+
+void LayerRun::SendInputs(int32_t stage) {
+  Letters& letters = letters_[Index(stage)];
+  for (const Parcel& parcel : At(stage).sends) {
+    letters.sends.push_back(
+        wire_.Send(home_ + parcel.base, parcel.floats, 0, parcel.peer, TagOf(stage, kInputTag)));
+    stats_.bytes_sent += letters.sends.back().bytes;
+    letters.arrivals.emplace_back();
+  }
+  record_.inputs_sent[Index(stage)] = comm_.Now();
+}
+
+void LayerRun::PostInputs(int32_t stage) {
+  const RankStage& now = At(stage);
+  Letters& letters = letters_[Index(stage)];
+  float* buffer = InputBuffer(stage);
+  // What was passed on from this buffer must have left it.
+  if (it_.is_ring && stage >= 2) {
+    for (Letter& letter : letters_[Index(stage - 1)].passes_out) Done(letter, stage - 1);
+  }
+  for (const Parcel& parcel : now.receives) {
+    letters.inputs.push_back(wire_.Receive(buffer + parcel.base, parcel.floats, 0, parcel.peer,
+                                           TagOf(stage, kInputTag)));
+    stats_.bytes_received += letters.inputs.back().bytes;
+  }
+  for (const Segment& segment : now.segments) {
+    if (stage == 0) break;
+    letters.passes_in.push_back(wire_.Receive(buffer + segment.base, segment.floats, 0,
+                                              now.pass_from, TagOf(stage, kPassTag)));
+    stats_.bytes_received += letters.passes_in.back().bytes;
+  }
+  for (const Segment& segment : now.passed_on) {
+    letters.passes_out.push_back(wire_.Send(SegmentAt(stage - 1, segment.source), segment.floats, 0,
+                                            now.pass_to, TagOf(stage, kPassTag)));
+    stats_.bytes_sent += letters.passes_out.back().bytes;
+  }
+  record_.passed[Index(stage)] = comm_.Now();
+}
+
+const float* LayerRun::SegmentAt(int32_t stage, int32_t source) {
+  for (const Segment& segment : At(stage).segments) {
+    if (segment.source != source) continue;
+    const bool at_home = stage == 0 && source == it_.rank;
+    return (at_home ? home_ : InputBuffer(stage)) + segment.base;
+  }
+  EQ_CHECK(false, "stage {}: nothing of home {} to pass on", stage, source);
+}
+
+void LayerRun::WaitForAll(std::vector<Letter>& letters, RunWait::For what, int32_t stage) {
+  if (letters.empty()) return;
+  RunWait wait{.what = what, .stage = stage, .begin = comm_.Now(), .end = 0, .missing = {}};
+  for (Letter& letter : letters) {
+    if (!wire_.Test(letter)) wait.missing.push_back(letter.peer);
+  }
+  for (Letter& letter : letters) wire_.Wait(letter);
+  wait.end = comm_.Now();
+  stats_.wait_seconds += wait.end - wait.begin;
+  AddEvent(RunEvent::Kind::kWait, wait.begin, wait.end, stage);
+  for (const Letter& letter : letters)
+    AddEvent(RunEvent::Kind::kReceive, letter.posted, wait.end, stage, letter.peer, letter.bytes);
+  record_.waits.push_back(std::move(wait));
+}
+
+AttentionArgs LayerRun::ArgsOf(int32_t stage) const {
+  AttentionArgs args;
+  args.lanes = problem_.lanes;
+  args.grid = problem_.grid;
+  args.head_dim = head_dim_;
+  args.scale = call_.scale;
+  args.rows = &At(stage).rows;
+  return args;
+}
+
+void LayerRun::ComputeFromStrips(int32_t stage) {
+  AttentionArgs args = ArgsOf(stage);
+  args.q = StripTable{buffers_.q, strips_per_lane_};
+  args.k = StripTable{buffers_.k, kv_strips_per_lane_};
+  args.v = StripTable{buffers_.v, kv_strips_per_lane_};
+  args.out_strips = {
+      .strips = buffers_.out, .strips_per_lane = strips_per_lane_, .merge = At(stage).merges};
+  auto poll = [&] { Progress(); };
+  args.poll = poll;
+  Attention(args, pool_, buffers_.workspace);
+}
+
+void LayerRun::ComputeFromSources(int32_t stage) {
+  AttentionArgs args = ArgsOf(stage);
+  const int64_t heads = problem_.lanes.heads, tokens = problem_.grid.q_tokens;
+  args.q = call_.q;
+  args.k = call_.k;
+  args.v = call_.v;
+  args.q_order = args.kv_order = buffers_.orders->ByLane();
+  args.out = View(call_.out - line_.begin * heads * head_dim_,
+                  Shape{problem_.lanes.batch, tokens, heads, head_dim_});
+  if (call_.lse != nullptr) args.lse = buffers_.lse.Get(problem_.lanes.Count() * tokens);
+  auto poll = [&] { comm_.Poll(); };
+  args.poll = poll;
+  Attention(args, pool_, buffers_.workspace);
+  if (call_.lse == nullptr) return;
+  for (const AttentionRows::Row& row : At(stage).rows.rows) {
+    const Range block = problem_.grid.QBlockTokens(row.q_block);
+    const int32_t* order = buffers_.orders->Of(row.lane);
+    for (int64_t p = block.begin; p < block.end; ++p) {
+      const int64_t token = order != nullptr ? order[p] : p;
+      call_.lse[problem_.lanes.HeadOf(row.lane) * line_.size() + LineIndex(row.lane, token)] =
+          args.lse[row.lane * tokens + token];
+    }
+  }
+}
+
+void LayerRun::ElapseWork(const Work& work) {
+  constexpr int kSlices = 16;
+  const double seconds = options_.modelled_seconds(work);
+  for (int slice = 0; slice < kSlices && seconds > 0; ++slice) {
+    comm_.Elapse(seconds / kSlices);
+    Progress();
+  }
+}
+
+void LayerRun::Progress() {
+  comm_.Poll();
+  PostArrivals();
+}
+
+void LayerRun::SendOutput(int32_t stage) {
+  Letters& letters = letters_[Index(stage)];
+  for (const OutParcel& parcel : At(stage).returns) {
+    letters.returns.push_back(wire_.Send(OutputBuffer(stage) + parcel.base,
+                                         parcel.Floats(head_dim_), parcel.rows, parcel.peer,
+                                         TagOf(stage, kOutputTag)));
+    stats_.bytes_sent += letters.returns.back().bytes;
+  }
+}
+
+void LayerRun::AwaitReturns(int32_t stage) {
+  AwaitSends(stage);
+  for (Letter& letter : letters_[Index(stage)].returns) Done(letter, stage);
+}
+
+void LayerRun::Done(Letter& letter, int32_t stage) {
+  if (letter.done) return;
+  wire_.Wait(letter);
+  AddEvent(RunEvent::Kind::kSend, letter.posted, comm_.Now(), stage, letter.peer, letter.bytes);
+}
+
+void LayerRun::PostArrivals() {
+  for (; unsent_stage_ < it_.stages.size(); ++unsent_stage_) {
+    Letters& letters = letters_[unsent_stage_];
+    if (letters.sends.size() < it_.stages[unsent_stage_].sends.size()) return;
+    bool all = true;
+    for (size_t i = 0; i < letters.sends.size(); ++i) all &= TestSend(unsent_stage_, i);
+    if (!all) return;
+  }
+}
+
+bool LayerRun::TestSend(size_t stage, size_t i) {
+  Letter& letter = letters_[stage].sends[i];
+  if (letter.done) return true;
+  if (!wire_.Test(letter)) return false;
+  Sent(stage, i);
+  return true;
+}
+
+void LayerRun::AwaitSends(int32_t stage) {
+  Letters& letters = letters_[Index(stage)];
+  for (size_t i = 0; i < letters.sends.size(); ++i) {
+    if (letters.sends[i].done) continue;
+    wire_.Wait(letters.sends[i]);
+    Sent(Index(stage), i);
+  }
+}
+
+void LayerRun::Sent(size_t stage, size_t i) {
+  Letters& letters = letters_[stage];
+  const Letter& sent = letters.sends[i];
+  const int32_t now = static_cast<int32_t>(stage);
+  AddEvent(RunEvent::Kind::kSend, sent.posted, comm_.Now(), now, sent.peer, sent.bytes);
+  const Parcel& parcel = it_.stages[stage].sends[i];
+  if (parcel.q_tokens == 0) return;
+  letters.arrivals[i] =
+      wire_.Receive(home_ + parcel.base + parcel.q_rows_at, parcel.q_tokens * (head_dim_ + 1),
+                    parcel.q_tokens, parcel.peer, TagOf(OutputStage(now), kOutputTag));
+  stats_.bytes_received += letters.arrivals[i].bytes;
+}
+
+void LayerRun::TakeArrivals(int32_t stage) {
+  const RankStage& now = At(stage);
+  if (std::exchange(letters_[Index(stage)].taken, true)) return;
+  Letters& letters = letters_[Index(now.q_stage)];
+  RunWait wait{
+      .what = RunWait::For::kOutput, .stage = stage, .begin = comm_.Now(), .end = 0, .missing = {}};
+  for (size_t i = 0; i < now.arrivals.size(); ++i) {
+    Letter& letter = letters.arrivals[Index(now.arrival_parcel[i])];
+    if (!wire_.Test(letter)) wait.missing.push_back(letter.peer);
+  }
+  for (size_t i = 0; i < now.arrivals.size(); ++i) {
+    Letter& letter = letters.arrivals[Index(now.arrival_parcel[i])];
+    const double begin = comm_.Now();
+    wire_.Wait(letter);
+    wait.end = comm_.Now();
+    stats_.wait_seconds += wait.end - begin;
+    AddEvent(RunEvent::Kind::kWait, begin, wait.end, stage);
+    AddEvent(RunEvent::Kind::kReceive, letter.posted, wait.end, stage, letter.peer, letter.bytes);
+    Packing(stage, [&] { Unpack(now.arrivals[i], letter.to); });
+  }
+  if (!wait.missing.empty()) record_.waits.push_back(std::move(wait));
+}
+
+}  // namespace equitile

@@ -1,0 +1,203 @@
+// One run of one rank's part of a plan: the visitor of Walk that moves, computes and returns.
+// Internal to the room; callers use executor.h.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
+
+#include "equitile/exec/executor.h"
+#include "equitile/exec/token_rows.h"
+
+namespace equitile {
+
+// At least as large as ever asked for; grows, never shrinks.
+class GrowingBuffer {
+ public:
+  float* Get(int64_t floats) {
+    if (buffer_.size() < floats) buffer_ = AlignedBuffer<float>(floats);
+    return buffer_.data();
+  }
+  int64_t Bytes() const { return buffer_.size() * static_cast<int64_t>(sizeof(float)); }
+
+ private:
+  AlignedBuffer<float> buffer_;
+};
+
+// What all runs of an executor share.
+struct ExecutorBuffers {
+  GrowingBuffer home;
+  // Inputs of a stage: two that take turns, and one for the first stage of a ring, whose queries
+  // stay.
+  std::array<GrowingBuffer, 3> inputs;
+  std::array<GrowingBuffer, 2> outputs;
+  GrowingBuffer lse;
+  std::vector<const float*> q, k, v;  // [lanes][strips]
+  std::vector<OutputStrip> out;       // [lanes][strips]
+  AttentionWorkspace workspace;
+  RunRecord record;
+  std::optional<LaneOrders> orders;
+  Problem orders_problem;
+
+  int64_t Bytes() const {
+    int64_t bytes = home.Bytes() + lse.Bytes() + workspace.Bytes();
+    for (const auto& buffer : inputs) bytes += buffer.Bytes();
+    for (const auto& buffer : outputs) bytes += buffer.Bytes();
+    return bytes;
+  }
+};
+
+// The visitor of Walk that does the work.
+class LayerRun {
+ public:
+  LayerRun(Executor& executor, ExecutorBuffers& buffers, const Itinerary& itinerary,
+           const LayerCall& call);
+
+  // --- Steps of Walk ---
+
+  void HomeSends(int32_t stage);
+  void Receive(int32_t stage);
+  void Await(int32_t stage);
+  void Compute(int32_t stage);
+  void Return(int32_t stage);
+  void Finish();
+
+  const RunStats& stats() const { return stats_; }
+
+ private:
+  // All messages of one stage.
+  struct Letters {
+    std::vector<Letter> sends, inputs, passes_in, passes_out, returns;
+    std::vector<Letter> arrivals;  // [sends] of its output stage; not posted until the send is done
+    bool taken = false;            // output for this home is in its place
+  };
+
+  const RankStage& At(int32_t stage) const { return it_.stages[static_cast<size_t>(stage)]; }
+  int64_t QBytes() const { return head_dim_ * DTypeBytes(options_.wire); }
+  int64_t OBytes() const { return QBytes() + int64_t{sizeof(float)}; }
+  // The stage after which the output of rows of `stage` goes home.
+  int32_t OutputStage(int32_t stage) const {
+    return it_.is_ring ? static_cast<int32_t>(it_.stages.size()) - 1 : stage;
+  }
+  float* InputBuffer(int32_t stage) {
+    return input_[static_cast<size_t>(it_.is_ring && stage == 0 ? 2 : stage % 2)];
+  }
+  float* OutputBuffer(int32_t stage) { return output_[static_cast<size_t>(stage % 2)]; }
+
+  void Allocate();
+  void SetPlace(int32_t stage) { comm_.SetPlace(call_.step, call_.layer, stage); }
+
+  void Hold(int64_t bytes) {
+    held_ += bytes;
+    stats_.buffer_bytes = std::max(stats_.buffer_bytes, held_);
+  }
+
+  void AddEvent(RunEvent::Kind kind, double begin, double end, int32_t stage, int32_t peer = -1,
+                int64_t bytes = 0);
+
+  template <typename Work>
+  void Packing(int32_t stage, const Work& work) {
+    const double begin = comm_.Now();
+    work();
+    const double end = comm_.Now();
+    stats_.pack_seconds += end - begin;
+    AddEvent(RunEvent::Kind::kPack, begin, end, stage);
+  }
+
+  HomeRowsArgs HomeRows(int64_t lane) const;
+
+  // --- Home to wire ---
+
+  void PackHome(int32_t stage);
+  void Pack(const PackJob& job);
+  void WriteRows(const TokenSource& source, const BlockRows& block, float* rows);
+  void SendInputs(int32_t stage);
+
+  // --- Wire to kernel ---
+
+  void PostInputs(int32_t stage);
+  const float* SegmentAt(int32_t stage, int32_t source);
+  void WaitForAll(std::vector<Letter>& letters, RunWait::For what, int32_t stage);
+
+  // Packs blocks of lanes that are not in home order from rows of all homes.
+  void Gather(int32_t stage);
+
+  // --- Tables for the kernel ---
+
+  void PointKv(const StripRun& run, const float* base);
+  void PointQ(const StripRun& run, const float* base);
+  StripRun RunOf(const GatheredBlock& block) const;
+
+  void FillInputTables(int32_t stage);
+
+  // Where the line has a token, counted from this rank's first.
+  int64_t LineIndex(int64_t lane, int64_t token) const {
+    return problem_.lanes.BatchOf(lane) * problem_.grid.q_tokens + token - line_.begin;
+  }
+  float* OutRow(int64_t lane, int64_t token) const {
+    return call_.out +
+           (LineIndex(lane, token) * problem_.lanes.heads + problem_.lanes.HeadOf(lane)) *
+               head_dim_;
+  }
+  float* LseAt(int64_t lane, int64_t token) const {
+    return lse_ + problem_.lanes.HeadOf(lane) * line_.size() + LineIndex(lane, token);
+  }
+
+  void PointOutput(const TokenRows& run, float* rows, float* lse, int64_t stride);
+  void FillOutputTable(int32_t stage);
+
+  // --- Computing ---
+
+  AttentionArgs ArgsOf(int32_t stage) const;
+
+  void ComputeFromStrips(int32_t stage);
+
+  // Nothing comes from elsewhere: the kernel packs what it needs when it needs it.
+  void ComputeFromSources(int32_t stage);
+
+  // In slices, so that messages move as they would under the kernel's polls.
+  void ElapseWork(const Work& work);
+  void Progress();
+
+  // --- Output to homes ---
+
+  void Scatter(int32_t stage);
+  void SendOutput(int32_t stage);
+  void AwaitReturns(int32_t stage);
+
+  // Waits for a message that this rank has sent.
+  void Done(Letter& letter, int32_t stage);
+
+  // Output comes back into the memory from which queries were sent, as soon as they have left it.
+  void PostArrivals();
+  bool TestSend(size_t stage, size_t i);
+  void AwaitSends(int32_t stage);
+  void Sent(size_t stage, size_t i);
+  void TakeArrivals(int32_t stage);
+  void Unpack(const OutParcel& parcel, const float* rows);
+
+  Communicator& comm_;
+  ThreadPool& pool_;
+  const ExecutorOptions& options_;
+  Wire& wire_;
+  ExecutorBuffers& buffers_;
+  RunRecord& record_;
+  const Itinerary& it_;
+  const LayerCall& call_;
+  const Problem& problem_;
+  const StripSizes& sizes_;
+  const int64_t head_dim_;
+  const Range line_;  // this rank's part of the (batch, token) line
+  const int64_t strips_per_lane_, kv_strips_per_lane_;
+  float* home_ = nullptr;
+  std::array<float*, 3> input_{};
+  std::array<float*, 2> output_{};
+  float* lse_ = nullptr;
+  std::vector<Letters> letters_;  // [stages]
+  size_t unsent_stage_ = 0;       // stages before it have all their sends done
+  int64_t held_ = 0, leaving_ = 0;
+  RunStats stats_;
+};
+
+}  // namespace equitile

@@ -1,0 +1,248 @@
+// Where rows and strips of a run lie, and how they get there.
+#include "equitile/exec/layer_run.h"
+
+#include <cstring>
+
+namespace equitile {
+namespace {
+
+size_t Index(int64_t i) { return static_cast<size_t>(i); }
+
+}  // namespace
+
+HomeRowsArgs LayerRun::HomeRows(int64_t lane) const {
+  return {.homes = it_.homes.get(),
+          .problem = &problem_,
+          .order = buffers_.orders->Of(lane),
+          .rank = it_.rank};
+}
+
+void LayerRun::PackHome(int32_t stage) {
+  const RankStage& now = At(stage);
+  if (it_.is_local) return;
+  Packing(stage, [&] {
+    pool_.ParallelFor(std::ssize(now.pack), [&](int64_t i, int) { Pack(now.pack[Index(i)]); });
+    for (const Parcel& parcel : now.sends) {
+      pool_.ParallelFor(std::ssize(parcel.kv_blocks), [&](int64_t i, int) {
+        const BlockRows& block = parcel.kv_blocks[Index(i)];
+        float* k = home_ + parcel.base + parcel.kv_rows_at;
+        WriteRows(call_.k, block, k);
+        WriteRows(call_.v, block, k + parcel.kv_rows * head_dim_);
+      });
+      pool_.ParallelFor(std::ssize(parcel.q_blocks), [&](int64_t i, int) {
+        WriteRows(call_.q, parcel.q_blocks[Index(i)], home_ + parcel.base + parcel.q_rows_at);
+      });
+    }
+    pool_.ParallelFor(std::ssize(now.copy), [&](int64_t i, int) {
+      const CopyJob& job = now.copy[Index(i)];
+      std::memcpy(home_ + job.to, home_ + job.from, Index(job.floats) * sizeof(float));
+    });
+  });
+}
+
+void LayerRun::Pack(const PackJob& job) {
+  PackArgs args{.layout = job.is_q ? StripLayout::kQuery : StripLayout::kKeyValue,
+                .source = job.is_q ? &call_.q : &call_.k,
+                .lanes = problem_.lanes,
+                .lane = job.run.lane,
+                .tokens = job.is_q ? problem_.grid.q_tokens : problem_.grid.kv_tokens,
+                .head_dim = head_dim_,
+                .token_at_position = nullptr,
+                .strips = {job.run.first, job.run.first + job.run.count},
+                .pitch = job.is_q ? sizes_.q : sizes_.kv};
+  PackStrips(args, home_ + job.run.at);
+  if (job.is_q) return;
+  args.source = &call_.v;
+  PackStrips(args, home_ + job.run.at + sizes_.q);
+}
+
+void LayerRun::WriteRows(const TokenSource& source, const BlockRows& block, float* rows) {
+  ForEachHomeRow(HomeRows(block.lane), block, [&](int64_t token, int64_t row) {
+    ReadRows(source, problem_.lanes, block.lane, token, 1, head_dim_, rows + row * head_dim_);
+  });
+}
+
+void LayerRun::Gather(int32_t stage) {
+  const RankStage& now = At(stage);
+  if (now.gather_kv.blocks.empty() && now.gather_q.blocks.empty()) return;
+  std::vector<const Parcel*> from(Index(it_.ranks), nullptr);
+  for (const Parcel& parcel : now.receives) from[Index(parcel.peer)] = &parcel;
+  float* buffer = InputBuffer(stage);
+  auto pack = [&](const GatheredBlocks& gathered, int64_t i, const TokenSource& source,
+                  StripLayout layout, int64_t rows_of_v, int64_t pitch, float* to) {
+    const bool is_q = layout == StripLayout::kQuery;
+    const GatheredBlock& block = gathered.blocks[Index(i)];
+    const int32_t* order = buffers_.orders->Of(block.lane);
+    const Range positions = problem_.grid.QBlockTokens(block.block);
+    std::vector<float> rows(Index(positions.size() * head_dim_));
+    std::vector<int64_t> next_row;
+    ForEachGatheredRow(
+        {.itinerary = &it_, .gathered = &gathered, .index = i, .order = order}, next_row,
+        [&](int64_t position, int64_t token, int32_t home, int64_t row) {
+          float* to_row = rows.data() + (position - positions.begin) * head_dim_;
+          if (home == it_.rank) {
+            ReadRows(source, problem_.lanes, block.lane, token, 1, head_dim_, to_row);
+            return;
+          }
+          const Parcel& parcel = *from[Index(home)];
+          const int64_t at =
+              is_q ? parcel.q_rows_at : parcel.kv_rows_at + rows_of_v * parcel.kv_rows * head_dim_;
+          std::memcpy(to_row, buffer + parcel.base + at + row * head_dim_,
+                      Index(head_dim_) * sizeof(float));
+        });
+    auto produce = [&](int64_t, int64_t first, int64_t count, float* out) {
+      std::memcpy(out, rows.data() + (first - positions.begin) * head_dim_,
+                  Index(count * head_dim_) * sizeof(float));
+    };
+    const TokenSource gathered_rows{RowProducer(produce)};
+    PackStrips({.layout = layout,
+                .source = &gathered_rows,
+                .lanes = problem_.lanes,
+                .lane = block.lane,
+                .tokens = problem_.grid.q_tokens,
+                .head_dim = head_dim_,
+                .token_at_position = nullptr,
+                .strips = {positions.begin / kStripTokens, CeilDiv(positions.end, kStripTokens)},
+                .pitch = pitch},
+               to);
+  };
+  Packing(stage, [&] {
+    pool_.ParallelFor(std::ssize(now.gather_kv.blocks), [&](int64_t i, int) {
+      float* to = buffer + now.gather_kv.blocks[Index(i)].at;
+      pack(now.gather_kv, i, call_.k, StripLayout::kKeyValue, 0, sizes_.kv, to);
+      pack(now.gather_kv, i, call_.v, StripLayout::kKeyValue, 1, sizes_.kv, to + sizes_.q);
+    });
+    pool_.ParallelFor(std::ssize(now.gather_q.blocks), [&](int64_t i, int) {
+      pack(now.gather_q, i, call_.q, StripLayout::kQuery, 0, sizes_.q,
+           buffer + now.gather_q.blocks[Index(i)].at);
+    });
+  });
+}
+
+void LayerRun::PointKv(const StripRun& run, const float* base) {
+  const int64_t first = run.lane * kv_strips_per_lane_ + run.first;
+  for (int64_t i = 0; i < run.count; ++i) {
+    const float* strip = base + run.at + i * sizes_.kv;
+    buffers_.k[Index(first + i)] = strip;
+    buffers_.v[Index(first + i)] = strip + sizes_.q;
+  }
+}
+
+void LayerRun::PointQ(const StripRun& run, const float* base) {
+  const int64_t first = run.lane * strips_per_lane_ + run.first;
+  for (int64_t i = 0; i < run.count; ++i)
+    buffers_.q[Index(first + i)] = base + run.at + i * sizes_.q;
+}
+
+StripRun LayerRun::RunOf(const GatheredBlock& block) const {
+  const Range tokens = problem_.grid.QBlockTokens(block.block);
+  const int64_t first = tokens.begin / kStripTokens;
+  return {.lane = block.lane,
+          .first = static_cast<int32_t>(first),
+          .count = static_cast<int32_t>(CeilDiv(tokens.end, kStripTokens) - first),
+          .at = block.at};
+}
+
+void LayerRun::FillInputTables(int32_t stage) {
+  const RankStage& now = At(stage);
+  const float* buffer = InputBuffer(stage);
+  for (const Parcel& parcel : now.receives) {
+    for (const StripRun& run : parcel.kv) PointKv(run, buffer + parcel.base);
+    for (const StripRun& run : parcel.q) PointQ(run, buffer + parcel.base);
+  }
+  for (const StripRun& run : now.local_kv) PointKv(run, home_);
+  for (const StripRun& run : now.local_q) PointQ(run, home_);
+  for (const GatheredBlock& block : now.gather_kv.blocks) PointKv(RunOf(block), buffer);
+  for (const GatheredBlock& block : now.gather_q.blocks) PointQ(RunOf(block), buffer);
+  if (stage == 0) return;
+  for (const Segment& segment : now.segments) {
+    for (const StripRun& run : segment.runs) PointKv(run, buffer + segment.base);
+  }
+}
+
+void LayerRun::PointOutput(const TokenRows& run, float* rows, float* lse, int64_t stride) {
+  const int64_t first = run.lane * strips_per_lane_ + run.first / kStripTokens;
+  for (int64_t i = 0; i * kStripTokens < run.count; ++i) {
+    buffers_.out[Index(first + i)] = {
+        .out = rows + i * kStripTokens * stride, .lse = lse + i * kStripTokens, .stride = stride};
+  }
+}
+
+void LayerRun::FillOutputTable(int32_t stage) {
+  const RankStage& now = At(stage);
+  float* buffer = OutputBuffer(stage);
+  for (const TokenRows& run : now.own_output) {
+    PointOutput(run, OutRow(run.lane, run.first), LseAt(run.lane, run.first),
+                problem_.lanes.heads * head_dim_);
+  }
+  for (const OutParcel& parcel : now.returns) {
+    float* rows = buffer + parcel.base;
+    for (const TokenRows& run : parcel.tokens) {
+      PointOutput(run, rows + run.row * head_dim_, rows + parcel.rows * head_dim_ + run.row,
+                  head_dim_);
+    }
+  }
+  for (const GatheredBlock& block : now.scatter_out.blocks) {
+    const Range tokens = problem_.grid.QBlockTokens(block.block);
+    PointOutput({.lane = block.lane,
+                 .first = static_cast<int32_t>(tokens.begin),
+                 .count = static_cast<int32_t>(tokens.size()),
+                 .row = 0},
+                buffer + block.at, buffer + block.at + problem_.grid.block_tokens * head_dim_,
+                head_dim_);
+  }
+}
+
+void LayerRun::Scatter(int32_t stage) {
+  const RankStage& now = At(stage);
+  if (now.scatter_out.blocks.empty()) return;
+  std::vector<const OutParcel*> to(Index(it_.ranks), nullptr);
+  for (const OutParcel& parcel : now.returns) to[Index(parcel.peer)] = &parcel;
+  float* buffer = OutputBuffer(stage);
+  Packing(stage, [&] {
+    pool_.ParallelFor(std::ssize(now.scatter_out.blocks), [&](int64_t i, int) {
+      const GatheredBlock& block = now.scatter_out.blocks[Index(i)];
+      const int64_t begin = problem_.grid.QBlockTokens(block.block).begin;
+      const float* rows = buffer + block.at;
+      const float* lse = rows + problem_.grid.block_tokens * head_dim_;
+      std::vector<int64_t> next_row;
+      ForEachGatheredRow({.itinerary = &it_,
+                          .gathered = &now.scatter_out,
+                          .index = i,
+                          .order = buffers_.orders->Of(block.lane)},
+                         next_row, [&](int64_t position, int64_t token, int32_t home, int64_t row) {
+                           const int64_t from = position - begin;
+                           float* out_row = nullptr;
+                           if (home == it_.rank) {
+                             out_row = OutRow(block.lane, token);
+                             *LseAt(block.lane, token) = lse[from];
+                           } else {
+                             float* parcel = buffer + to[Index(home)]->base;
+                             out_row = parcel + row * head_dim_;
+                             parcel[to[Index(home)]->rows * head_dim_ + row] = lse[from];
+                           }
+                           std::memcpy(out_row, rows + from * head_dim_,
+                                       Index(head_dim_) * sizeof(float));
+                         });
+    });
+  });
+}
+
+void LayerRun::Unpack(const OutParcel& parcel, const float* rows) {
+  const float* lse = rows + parcel.rows * head_dim_;
+  auto take = [&](int64_t lane, int64_t token, int64_t row) {
+    std::memcpy(OutRow(lane, token), rows + row * head_dim_, Index(head_dim_) * sizeof(float));
+    *LseAt(lane, token) = lse[row];
+  };
+  pool_.ParallelFor(std::ssize(parcel.tokens), [&](int64_t i, int) {
+    const TokenRows& run = parcel.tokens[Index(i)];
+    for (int64_t t = 0; t < run.count; ++t) take(run.lane, run.first + t, run.row + t);
+  });
+  pool_.ParallelFor(std::ssize(parcel.blocks), [&](int64_t i, int) {
+    const BlockRows& block = parcel.blocks[Index(i)];
+    ForEachHomeRow(HomeRows(block.lane), block,
+                   [&](int64_t token, int64_t row) { take(block.lane, token, row); });
+  });
+}
+
+}  // namespace equitile

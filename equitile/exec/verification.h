@@ -1,0 +1,65 @@
+// Does a plan on many ranks give what one rank gives? The question behind `equitile verify`, apart
+// from the command so that tests can ask it over communicators that lie.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "equitile/base/thread_pool.h"
+#include "equitile/comm/communicator.h"
+#include "equitile/kernel/attention.h"
+#include "equitile/kernel/reference/attention_reference.h"
+#include "equitile/plan/planner.h"
+
+namespace equitile {
+
+struct VerifyCase {
+  std::string planner;  // as asked for
+  int32_t ranks = 1;
+  std::string comm;
+  bool same_bits = true;  // what is promised; else: within `bound`
+  bool ok = false;
+  double max_error = 0;  // largest difference to one rank, of output and log-sum-exp
+  double bound = 0;      // 0 for same bits
+};
+
+// How far a row that was computed in `parts` parts and merged may be from the row in one go, for
+// any two right f32 computations, with u = 2^-24: a score of size s errs by about sqrt(head_dim) u
+// s, which is a relative error of its weight; an average over n keys by sqrt(n) u of the largest
+// value; each merge rounds twice more. Independent errors, six sigmas, both computations.
+double SplitRowBound(int64_t head_dim, int64_t keys, int32_t parts, double max_score,
+                     double max_value);
+
+// Random numbers, the answer of one rank, and what `kernel/reference` says about it.
+class Verification {
+ public:
+  struct Options {
+    int64_t head_dim = 64;
+    uint64_t seed = 1;
+    PlanOptions plan;  // ranks are set per case
+  };
+  Verification(const BlockMask& mask, Options options, ThreadPool& pool);
+
+  // The answer of one rank, on a sample of at least 64 rows (all, where there are fewer) with the
+  // first, the last and an empty one among them.
+  const AttentionError& OneRank() const { return one_rank_; }
+  int64_t RowsChecked() const { return rows_checked_; }
+  bool OneRankOk() const { return one_rank_.worst_fraction <= 1.0; }
+
+  // Collective; the same answer on every rank.
+  VerifyCase Check(Communicator& comm, ThreadPool& pool, const PlannerSpec& spec) const;
+
+ private:
+  std::vector<int64_t> SampleRows(const AttentionRows& rows) const;
+
+  BlockMask mask_;
+  Options options_;
+  std::vector<float> q_, k_, v_, out_;  // [batch][tokens][heads][head_dim]
+  std::vector<float> lse_;              // [lanes][tokens]
+  double max_score_ = 0, max_value_ = 0;
+  AttentionError one_rank_;
+  int64_t rows_checked_ = 0;
+};
+
+}  // namespace equitile
