@@ -12,7 +12,6 @@ import ctypes
 import json
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
@@ -113,8 +112,10 @@ def in_turns(contestants, inputs, rounds):
     return times
 
 
-def peak_bytes():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def memory_bytes(key):
+    """VmRSS or VmHWM of this process. (getrusage would count what the parent had before it started us.)"""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key + ":"))
 
 
 def memory_of(name, arguments):
@@ -130,12 +131,12 @@ def only(torch, arguments, config):
     torch.nn.functional.linear(torch.ones(64, 64), torch.ones(64, 64))
     library, diffusers = peers.load_equitile(), import_diffusers()
     diffusers.WanTransformer3DModel
-    before = peak_bytes()
+    before = memory_bytes("VmRSS")
     if arguments.only == "diffusers":
         Diffusers(torch, diffusers, arguments.folder).step(inputs)
     else:
         Equitile(library, arguments.folder, arguments.threads, inputs).step(inputs)
-    print(peak_bytes() - before)
+    print(memory_bytes("VmHWM") - before)
 
 
 def main():
