@@ -123,7 +123,9 @@ void Run(const PlanCommand& command) {
   const bool one = command.flags.layer || mask.layers.size() == 1;
   if (!one && !command.out.empty())
     throw InputError("--out: a plan is for one layer; choose it with --layer");
-  if (!command.html.empty()) CheckWritable(command.html);
+  for (const std::string& path : {command.out, command.html}) {
+    if (!path.empty()) CheckWritable(path);
+  }
 
   std::vector<MaskReport> layers;
   for (int64_t i = 0; i < std::ssize(mask.layers); ++i) {

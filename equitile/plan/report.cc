@@ -100,8 +100,11 @@ std::string WhyBest(const std::vector<PlanReport>& reports, size_t best) {
     if (reports[i].plan == winner.plan) continue;
     const PlanReport& second = reports[i];
     if (second.prediction.seconds <= seconds) continue;
-    return fmt::format("{}; the next, {}, takes {:.3g} % longer: {}.", head, second.planner,
-                       100 * (second.prediction.seconds / seconds - 1), LossOf(winner, second));
+    const std::string longer =
+        seconds > 0 ? fmt::format("{:.3g} %", 100 * (second.prediction.seconds / seconds - 1))
+                    : Ms(second.prediction.seconds);
+    return fmt::format("{}; the next, {}, takes {} longer: {}.", head, second.planner, longer,
+                       LossOf(winner, second));
   }
   return head + ".";
 }
