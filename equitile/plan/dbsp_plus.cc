@@ -56,15 +56,13 @@ void SearchBlocks(const BlockMask& mask, const std::vector<int64_t>& group_weigh
   }
 }
 
-int64_t WantedCrit(const BlockMask& mask, int64_t ulysses, int64_t ring, int64_t total,
-                   const DbspPlusOptions& options) {
-  constexpr double kDefaultRho = 1.01;  // one percent is less than masks change from step to step
-  const bool given = options.target_rho > 0;
-  const double rho = given ? options.target_rho : kDefaultRho;
-  const int64_t wanted =
-      static_cast<int64_t>(rho * static_cast<double>(total) / static_cast<double>(ulysses * ring));
-  return given ? wanted : std::min(wanted, ScoreLayout(MakeDbsp(mask, ulysses, ring)).crit);
-}
+// What a search found.
+struct Scored {
+  DbspLayout layout;
+  DbspScore score;
+
+  double Moved() const { return score.moved_q + score.moved_kv; }
+};
 
 }  // namespace
 
@@ -89,21 +87,39 @@ DbspLayout MakeDbspPlus(const BlockMask& mask, int64_t ulysses, int64_t ring,
     for (int32_t lane : layout.GroupLanes(u)) weight += lane_weights[static_cast<size_t>(lane)];
     group_weights.push_back(weight);
   }
-  // No layout with these lanes gets below the first.
+  // No layout with these lanes gets below it.
   const int64_t bound =
       CeilDiv(*std::max_element(group_weights.begin(), group_weights.end()), ring);
-  const int64_t goal = std::max(bound, WantedCrit(mask, ulysses, ring, fixed_score.total, options));
-  if (ring > 1 && options.balance != DbspBalance::kHeads) {
-    SearchBlocks(mask, group_weights, price, goal, options.sweeps, layout);
-  }
-  CountCells(mask, layout);
-
-  const DbspScore score = ScoreLayout(layout);
-  const auto value = [&](const DbspScore& of) {
-    return static_cast<double>(std::max(of.crit, goal)) + price * (of.moved_q + of.moved_kv);
+  const auto search = [&](double wanted_crit) {
+    const int64_t goal = std::max(bound, static_cast<int64_t>(wanted_crit));
+    Scored found{layout, {}};
+    if (ring > 1 && options.balance != DbspBalance::kHeads)
+      SearchBlocks(mask, group_weights, price, goal, options.sweeps, found.layout);
+    CountCells(mask, found.layout);
+    found.score = ScoreLayout(found.layout);
+    const auto value = [&](const DbspScore& of) {
+      return static_cast<double>(std::max(of.crit, goal)) + price * (of.moved_q + of.moved_kv);
+    };
+    const bool better =
+        found.score.crit <= fixed_score.crit && value(found.score) <= value(fixed_score);
+    return better ? found : Scored{fixed, fixed_score};
   };
-  const bool better = score.crit <= fixed_score.crit && value(score) <= value(fixed_score);
-  return better ? layout : fixed;
+
+  const double mean = static_cast<double>(fixed_score.total) / static_cast<double>(ranks);
+  if (options.target_rho > 0) return search(options.target_rho * mean).layout;
+  constexpr double kDefaultRho = 1.01;  // one percent is less than masks change from step to step
+  const DbspScore dbsp = ScoreLayout(MakeDbsp(mask, ulysses, ring));
+  double wanted = std::min(kDefaultRho * mean, static_cast<double>(dbsp.crit));
+  Scored found = search(wanted);
+  // Nor does it move more than dbsp: on nearly even masks the last percent can be the dearest. Half
+  // way towards what is had for nothing or from dbsp, then that.
+  const double modest = static_cast<double>(std::min(fixed_score.crit, dbsp.crit));
+  constexpr int kSteps = 2;
+  for (int step = 1; step <= kSteps && found.Moved() > dbsp.moved_q + dbsp.moved_kv; ++step) {
+    wanted = step == kSteps ? modest : (wanted + modest) / 2;
+    found = search(wanted);
+  }
+  return found.layout;
 }
 
 }  // namespace equitile

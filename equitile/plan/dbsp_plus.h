@@ -16,7 +16,7 @@ struct DbspPlusOptions {
   // 100 Gb/s between them.
   double price = -1;
   // Balance beyond this rho is worth no movement; 0: beyond 1.01, or the rho of dbsp if that is
-  // lower.
+  // lower; less balance where dbsp would move fewer blocks.
   double target_rho = 0;
   // More sweeps find fewer moves; time is proportional.
   int64_t sweeps = 48;
