@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <vector>
 
 #include "equitile/base/error.h"
+#include "equitile/base/hash.h"
 #include "equitile/pattern/synthetic_head.h"
 
 namespace equitile {
@@ -306,6 +308,27 @@ BlockMask MakeSyntheticMask(const SyntheticSpec& spec) {
       SyntheticHead head = heads[static_cast<size_t>(h)];
       head.seed = DrawBits(head.seed, 40, static_cast<uint64_t>(item));
       WriteHead(head, activity, lanes.Lane(item, h), mask);
+    }
+  }
+  return mask;
+}
+
+BlockMask MakeDriftingMask(const SyntheticSpec& spec, double position) {
+  if (!(position >= 0) || position > 1e6)
+    throw InputError("[pattern] drift to position {}: must be from 0 to 1000000", position);
+  SyntheticSpec here = spec, there = spec;
+  here.seed += static_cast<uint64_t>(position);
+  there.seed = here.seed + 1;
+  const double share = position - std::floor(position);
+  BlockMask mask = MakeSyntheticMask(here);
+  if (share == 0) return mask;
+  const BlockMask next = MakeSyntheticMask(there);
+  for (int64_t lane = 0; lane < mask.LaneCount(); ++lane) {
+    for (int64_t row = 0; row < mask.QBlocks(); ++row) {
+      Hasher turn;
+      turn.Add(here.seed).Add(lane).Add(row);
+      if (static_cast<double>(turn.Digest() >> 11) * 0x1p-53 >= share) continue;
+      std::ranges::copy(next.Row(lane, row), mask.MutableRow(lane, row).begin());
     }
   }
   return mask;

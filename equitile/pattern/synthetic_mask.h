@@ -41,4 +41,9 @@ std::string SyntheticSpecText(const SyntheticSpec& spec);  // parses back to the
 // not a mask.
 BlockMask MakeSyntheticMask(const SyntheticSpec& spec);
 
+// A mask on its way through the masks of seeds seed, seed + 1, ...: at position 2.25 every row is
+// that of seed + 2, except one in four, which has changed to seed + 3. Rows change one after the
+// other, in an order of their own; those of position p stay for p + a little.
+BlockMask MakeDriftingMask(const SyntheticSpec& spec, double position);
+
 }  // namespace equitile

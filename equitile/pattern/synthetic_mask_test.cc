@@ -185,5 +185,29 @@ TEST(SyntheticMask, BitsAreTheSameEverywhere) {
   EXPECT_EQ(hash("uniform,heads=3,blocks=130,density=0.2"), 6289425382889438047u);
 }
 
+TEST(SyntheticMask, DriftGoesRowByRowFromSeedToSeed) {
+  const SyntheticSpec spec = ParseSyntheticSpec("wan,heads=5,blocks=67,seed=3");
+  SyntheticSpec next = spec;
+  next.seed = 4;
+  const BlockMask from = MakeSyntheticMask(spec), to = MakeSyntheticMask(next);
+  const auto same = [](const BlockMask& a, const BlockMask& b, int64_t lane, int64_t row) {
+    return std::ranges::equal(a.Row(lane, row), b.Row(lane, row));
+  };
+  const BlockMask start = MakeDriftingMask(spec, 0), end = MakeDriftingMask(spec, 1);
+  const BlockMask early = MakeDriftingMask(spec, 0.25), late = MakeDriftingMask(spec, 0.75);
+  int64_t changed_early = 0, rows = 0;
+  for (int64_t lane = 0; lane < from.LaneCount(); ++lane) {
+    for (int64_t row = 0; row < from.QBlocks(); ++row, ++rows) {
+      EXPECT_TRUE(same(start, from, lane, row) && same(end, to, lane, row));
+      const bool is_new = same(early, to, lane, row) && !same(from, to, lane, row);
+      changed_early += is_new;
+      EXPECT_TRUE(is_new || same(early, from, lane, row));
+      if (is_new) EXPECT_TRUE(same(late, to, lane, row));  // what has changed stays
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(changed_early) / static_cast<double>(rows), 0.25, 0.08);
+  EXPECT_THROW(MakeDriftingMask(spec, -1), InputError);
+}
+
 }  // namespace
 }  // namespace equitile

@@ -145,7 +145,7 @@ class Partitioner {
   bool TryBalancing(Ledger ledger, Strategy strategy, ProbeBudget& budget, int64_t share) {
     ProbeBudget own{std::min(share, budget.left)};
     budget.left -= own.left;
-    Balancer balancer(ledger, rows_, homes_, target_, options_.tolerance, own);
+    RowBalancer balancer(ledger, rows_, homes_, target_, options_.tolerance, own);
     const bool even = balancer.Even();
     if (!even && strategy == Strategy::kFill) balancer.Fill();
     balancer.Shed();

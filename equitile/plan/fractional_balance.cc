@@ -18,7 +18,7 @@ constexpr int64_t kPartners = 4;
 
 }  // namespace
 
-Balancer::Balancer(Ledger& ledger, const RowTable& rows, const BlockHomes& homes,
+RowBalancer::RowBalancer(Ledger& ledger, const RowTable& rows, const BlockHomes& homes,
                    std::span<const double> target, double tolerance, ProbeBudget& budget)
     : ledger_(ledger),
       rows_(rows),
@@ -27,7 +27,7 @@ Balancer::Balancer(Ledger& ledger, const RowTable& rows, const BlockHomes& homes
       tolerance_(tolerance),
       budget_(budget) {}
 
-double Balancer::WorstRatio() const {
+double RowBalancer::WorstRatio() const {
   double worst = 0;
   for (size_t r = 0; r < target_.size(); ++r) {
     worst =
@@ -36,7 +36,7 @@ double Balancer::WorstRatio() const {
   return worst;
 }
 
-bool Balancer::Even() const {
+bool RowBalancer::Even() const {
   for (int64_t rank = 0; rank < std::ssize(target_); ++rank) {
     if (Excess(rank) > Slack(rank)) return false;
   }
@@ -44,7 +44,7 @@ bool Balancer::Even() const {
 }
 
 // The ranks with the most (or least) work above their target, in that order.
-std::vector<int64_t> Balancer::Extremes(bool most_loaded, int64_t count) const {
+std::vector<int64_t> RowBalancer::Extremes(bool most_loaded, int64_t count) const {
   std::vector<int64_t> ranks;
   for (int64_t rank = 0; rank < std::ssize(target_); ++rank) {
     const double excess = Excess(rank);
@@ -62,7 +62,7 @@ std::vector<int64_t> Balancer::Extremes(bool most_loaded, int64_t count) const {
 }
 
 // Lanes of the rank from which that much work can be given for few bytes.
-std::vector<int64_t> Balancer::CheapLanes(int64_t rank, double amount) const {
+std::vector<int64_t> RowBalancer::CheapLanes(int64_t rank, double amount) const {
   const std::vector<int32_t>& held = ledger_.LanesOf(rank);
   std::vector<int64_t> lanes(held.begin(), held.end());
   if (std::ssize(lanes) <= kLanesLookedAt) return lanes;
@@ -90,7 +90,7 @@ std::vector<int64_t> Balancer::CheapLanes(int64_t rank, double amount) const {
 // Ranges of rows of about that cost: both ends of each segment, and what lies at the receiver's
 // home or on its node, from both ends.
 template <typename Visit>
-void Balancer::ForEachOffer(int64_t from, int64_t to, double amount, bool at_least_a_row,
+void RowBalancer::ForEachOffer(int64_t from, int64_t to, double amount, bool at_least_a_row,
                             const Visit& visit) {
   const int64_t cost = static_cast<int64_t>(amount);
   for (int64_t lane : CheapLanes(from, amount)) {
@@ -130,7 +130,7 @@ void Balancer::ForEachOffer(int64_t from, int64_t to, double amount, bool at_lea
   }
 }
 
-Balancer::Offer Balancer::BestShed(int64_t from) {
+RowBalancer::Offer RowBalancer::BestShed(int64_t from) {
   const double excess = Excess(from);
   Offer best{.score = kInfinity};
   for (int64_t to : Extremes(/*most_loaded=*/false, kPartners)) {
@@ -152,7 +152,7 @@ Balancer::Offer Balancer::BestShed(int64_t from) {
   return best;
 }
 
-void Balancer::Shed() {
+void RowBalancer::Shed() {
   while (!budget_.Empty()) {
     int64_t from = 0;
     for (int64_t rank = 1; rank < std::ssize(target_); ++rank) {
@@ -165,7 +165,7 @@ void Balancer::Shed() {
   }
 }
 
-Balancer::Offer Balancer::BestFill(int64_t to, const std::vector<int64_t>& donors) {
+RowBalancer::Offer RowBalancer::BestFill(int64_t to, const std::vector<int64_t>& donors) {
   // Weight of the bytes of both against those of the busier one: without it ties are decided
   // blindly, with more the busier one gets too many.
   constexpr double kBoth = 0.2;
@@ -202,7 +202,7 @@ Balancer::Offer Balancer::BestFill(int64_t to, const std::vector<int64_t>& donor
   return best;
 }
 
-void Balancer::Fill() {
+void RowBalancer::Fill() {
   std::vector<bool> done(target_.size(), false);
   while (!budget_.Empty()) {
     int64_t to = -1;
@@ -219,7 +219,7 @@ void Balancer::Fill() {
   }
 }
 
-std::vector<Range> Balancer::PartsOf(int64_t lane, int64_t rank) const {
+std::vector<Range> RowBalancer::PartsOf(int64_t lane, int64_t rank) const {
   std::vector<Range> parts;
   for (const Ledger::Segment& segment : ledger_.Segments(lane)) {
     if (segment.rank == rank) parts.push_back(segment.rows);
@@ -229,7 +229,7 @@ std::vector<Range> Balancer::PartsOf(int64_t lane, int64_t rank) const {
 
 // The best that `from`, the rank with the most bytes, can do by handing its part of the lane to
 // `to`.
-Balancer::Trade Balancer::BestTrade(int64_t lane, int64_t from, int64_t to) {
+RowBalancer::Trade RowBalancer::BestTrade(int64_t lane, int64_t from, int64_t to) {
   // Where rows are too coarse for the tolerance, no trade may make the worst rank worse, nor break
   // the promise on a rank that is faster than that one.
   const double worst = WorstRatio() - 1, longest = static_cast<double>(rows_.LongestRow());
@@ -264,7 +264,7 @@ Balancer::Trade Balancer::BestTrade(int64_t lane, int64_t from, int64_t to) {
 }
 
 // Makes the trade; takes it back unless the books say that the largest number of bytes falls.
-bool Balancer::Make(const Trade& trade) {
+bool RowBalancer::Make(const Trade& trade) {
   const int64_t most = ledger_.MaxBytes();
   const std::vector<Range> parts = PartsOf(trade.lane, trade.from);
   for (Range rows : parts) ledger_.Give(trade.lane, rows, trade.from, trade.to);
@@ -277,7 +277,7 @@ bool Balancer::Make(const Trade& trade) {
   return false;
 }
 
-bool Balancer::RelieveOnce() {
+bool RowBalancer::RelieveOnce() {
   std::vector<int64_t> order(target_.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -303,12 +303,12 @@ bool Balancer::RelieveOnce() {
   return false;
 }
 
-void Balancer::Relieve() {
+void RowBalancer::Relieve() {
   while (!budget_.Empty() && RelieveOnce()) {
   }
 }
 
-void Balancer::Enforce() {
+void RowBalancer::Enforce() {
   const double longest = static_cast<double>(rows_.LongestRow());
   for (int64_t from = 0; from < std::ssize(target_); ++from) {
     while (Excess(from) > longest) {

@@ -24,10 +24,10 @@ struct ProbeBudget {
   bool Empty() const { return left <= 0; }
 };
 
-class Balancer {
+class RowBalancer {
  public:
   // target: [ranks] the work each should have; tolerance: relative to it. The ledger is changed.
-  Balancer(Ledger& ledger, const RowTable& rows, const BlockHomes& homes,
+  RowBalancer(Ledger& ledger, const RowTable& rows, const BlockHomes& homes,
            std::span<const double> target, double tolerance, ProbeBudget& budget);
 
   // The most loaded rank gives to whoever gets the work with the fewest bytes, until all are within
