@@ -109,16 +109,16 @@ DbspLayout MakeDbspPlus(const BlockMask& mask, int64_t ulysses, int64_t ring,
   if (options.target_rho > 0) return search(options.target_rho * mean).layout;
   constexpr double kDefaultRho = 1.01;  // one percent is less than masks change from step to step
   const DbspScore dbsp = ScoreLayout(MakeDbsp(mask, ulysses, ring));
-  double wanted = std::min(kDefaultRho * mean, static_cast<double>(dbsp.crit));
+  const double wanted = std::min(kDefaultRho * mean, static_cast<double>(dbsp.crit));
   Scored found = search(wanted);
-  // Nor does it move more than dbsp: on nearly even masks the last percent can be the dearest. Half
-  // way towards what is had for nothing or from dbsp, then that.
+  // On a mask that is nearly even the last percent can be the dearest: there nothing moves that
+  // dbsp would leave. Half way towards what is had for nothing or from dbsp, then that. (On all
+  // masks: 3 to 5 % more imbalance on uneven ones, for moves that are worth their price.)
+  constexpr double kNearlyEven = 1.10;
   const double modest = static_cast<double>(std::min(fixed_score.crit, dbsp.crit));
-  constexpr int kSteps = 2;
-  for (int step = 1; step <= kSteps && found.Moved() > dbsp.moved_q + dbsp.moved_kv; ++step) {
-    wanted = step == kSteps ? modest : (wanted + modest) / 2;
-    found = search(wanted);
-  }
+  const auto moves_more = [&] { return found.Moved() > dbsp.moved_q + dbsp.moved_kv; };
+  if (fixed_score.rho < kNearlyEven && moves_more()) found = search((wanted + modest) / 2);
+  if (fixed_score.rho < kNearlyEven && moves_more()) found = search(modest);
   return found.layout;
 }
 
