@@ -124,6 +124,17 @@ CLI::Option* AddNumber(CLI::App& app, const std::string& name, double& value, Bo
       ->default_str(fmt::format("{}", value));
 }
 
+CLI::Option* AddNumber(CLI::App& app, const std::string& name, std::optional<double>& value,
+                       Bounds<double> bounds, const std::string& help) {
+  return AddOne(app, name, value, help, NumberParser(bounds))->type_name("X");
+}
+
+CLI::Option* AddChoice(CLI::App& app, const std::string& name, std::optional<std::string>& value,
+                       const std::vector<std::string>& choices, const std::string& help) {
+  return AddOne(app, name, value, WithChoices(help, choices), ChoiceParser(choices))
+      ->type_name("WORD");
+}
+
 CLI::Option* AddChoice(CLI::App& app, const std::string& name, std::string& value,
                        const std::vector<std::string>& choices, const std::string& help) {
   return AddOne(app, name, value, WithChoices(help, choices), ChoiceParser(choices))

@@ -27,7 +27,11 @@ CLI::Option* AddNumber(CLI::App& app, const std::string& name, std::optional<int
                        Bounds<int64_t> bounds, const std::string& help);
 CLI::Option* AddNumber(CLI::App& app, const std::string& name, double& value, Bounds<double> bounds,
                        const std::string& help);
+CLI::Option* AddNumber(CLI::App& app, const std::string& name, std::optional<double>& value,
+                       Bounds<double> bounds, const std::string& help);
 CLI::Option* AddChoice(CLI::App& app, const std::string& name, std::string& value,
+                       const std::vector<std::string>& choices, const std::string& help);
+CLI::Option* AddChoice(CLI::App& app, const std::string& name, std::optional<std::string>& value,
                        const std::vector<std::string>& choices, const std::string& help);
 
 // Comma lists: --density 1,0.5,0.25

@@ -35,18 +35,30 @@ Progress::~Progress() {
   }
 }
 
-void Progress::Report(int64_t done, int64_t total, std::string_view detail) {
+bool Progress::IsTime() {
   const Clock::time_point now = Clock::now();
-  if (now < next_) return;
+  if (now < next_) return false;
   next_ = now + Seconds(terminal_.interactive ? options_.redraw_seconds : options_.repeat_seconds);
+  return true;
+}
 
+void Progress::Show(std::string_view line) {
+  if (IsTime()) Draw(std::string(line));
+}
+
+void Progress::Report(int64_t done, int64_t total, std::string_view detail) {
+  if (!IsTime()) return;
   std::string line = fmt::format("{}: {}/{}", what_, done, total);
   if (done > 0) {
-    const double elapsed = std::chrono::duration<double>(now - begin_).count();
+    const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
     line += fmt::format(", {:.1f} s left",
                         elapsed / static_cast<double>(done) * static_cast<double>(total - done));
   }
   if (!detail.empty()) line += fmt::format(", {}", detail);
+  Draw(std::move(line));
+}
+
+void Progress::Draw(std::string line) {
   if (terminal_.interactive) {
     fmt::print(options_.stream, "\r\x1b[K{}",
                Cut(line, static_cast<size_t>(terminal_.columns) - 1));

@@ -29,8 +29,13 @@ class Progress {
 
   // "what: 3/20, 12.3 s left, detail"
   void Report(int64_t done, int64_t total, std::string_view detail = {});
+  // A line of the caller's own words, where it is time for one.
+  void Show(std::string_view line);
 
  private:
+  bool IsTime();
+  void Draw(std::string line);
+
   using Clock = std::chrono::steady_clock;
 
   std::string what_;

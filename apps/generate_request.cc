@@ -1,0 +1,259 @@
+#include "apps/generate_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <random>
+
+#include "apps/flags.h"
+#include "apps/model_path.h"
+#include "apps/sidecar.h"
+#include "equitile/base/error.h"
+#include "equitile/base/hash.h"
+#include "equitile/io/atomic_write.h"
+#include "equitile/io/json_value.h"
+#include "equitile/io/machine_file.h"
+#include "equitile/io/numbered_png.h"
+#include "equitile/io/safetensors.h"
+#include "equitile/model/denoise.h"
+#include "equitile/model/text_clean.h"
+#include "equitile/plan/mask_hash.h"
+#include "equitile/plan/planner.h"
+
+namespace equitile {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kDefaultSeed = 42;
+
+uint64_t RandomSeed() {
+  std::random_device device;
+  return device();  // 32 bits: as many as torch's generator uses
+}
+
+// "a/out.mp4", 3 -> "a/out-0003.mp4"; "frames/%05d.png" -> "frames-0003/%05d.png".
+fs::path Numbered(const fs::path& path, size_t number) {
+  if (path.empty()) return path;
+  if (IsNumberedPng(path)) {
+    const fs::path folder = path.parent_path();
+    return folder.parent_path() / fmt::format("{}-{:04}", folder.filename().string(), number) /
+           path.filename();
+  }
+  return path.parent_path() /
+         fmt::format("{}-{:04}{}", path.stem().string(), number, path.extension().string());
+}
+
+// Lines of "prompt" or "seed<TAB>prompt"; empty ones are left out.
+std::vector<GenerateTask> ReadPrompts(const fs::path& path, uint64_t seed) {
+  const std::string text = ReadTextFile(path);
+  std::vector<GenerateTask> tasks;
+  size_t line_number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty()) continue;
+    GenerateTask task;
+    task.seed = seed;
+    const size_t tab = line.find('\t');
+    if (tab != std::string::npos) {
+      const auto [stop, error] = std::from_chars(line.data(), line.data() + tab, task.seed);
+      if (error != std::errc{} || stop != line.data() + tab) {
+        throw InputError("{}, line {}: '{}' before the tab is not a seed", path.string(),
+                         line_number, line.substr(0, std::min<size_t>(tab, 40)));
+      }
+      line.erase(0, tab + 1);
+    }
+    task.prompt = line;
+    tasks.push_back(std::move(task));
+  }
+  if (tasks.empty()) throw InputError("{}: holds no prompt", path.string());
+  return tasks;
+}
+
+void CheckFiles(const GenerateTask& task) {
+  if (!task.save_latents.empty()) CheckWritable(task.save_latents);
+  // What lies beside a device or a pipe would be a file in /dev.
+  if (!task.checkpoint.empty()) CheckWritable(task.checkpoint);
+  if (!task.sidecar.empty()) CheckWritable(task.sidecar);
+}
+
+std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags) {
+  const int64_t wanted = flags.seed.value_or(kDefaultSeed);
+  const uint64_t seed = wanted < 0 ? RandomSeed() : static_cast<uint64_t>(wanted);
+  std::vector<GenerateTask> tasks;
+  if (!flags.prompts.empty()) {
+    if (flags.prompt) throw InputError("give one of --prompt and --prompts");
+    tasks = ReadPrompts(flags.prompts, seed);
+  } else if (flags.prompt) {
+    tasks.emplace_back();
+    tasks[0].prompt = *flags.prompt;
+    tasks[0].seed = seed;
+  } else {
+    throw InputError("what shall be in the video? give -p PROMPT, --prompts FILE or --from FILE");
+  }
+  if (flags.output.empty() && flags.save_latents.empty()) {
+    throw InputError("where shall the video go? give -o FILE (or --save-latents FILE)");
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    GenerateTask& task = tasks[i];
+    CleanPrompt(task.prompt);  // throws where it is not UTF-8
+    const bool several = !flags.prompts.empty();
+    task.output = several ? Numbered(flags.output, i + 1) : fs::path(flags.output);
+    task.save_latents =
+        several ? Numbered(flags.save_latents, i + 1) : fs::path(flags.save_latents);
+    std::error_code ignored;
+    const fs::file_status status = fs::status(task.Name(), ignored);
+    const bool is_stream = fs::exists(status) && fs::is_character_file(status);
+    if (!is_stream) {
+      task.sidecar = SidecarPath(task.Name());
+      task.checkpoint = task.Name();
+      if (IsNumberedPng(task.Name())) task.checkpoint = task.Name().parent_path();
+      task.checkpoint += ".ckpt";
+    }
+  }
+  return tasks;
+}
+
+void ApplyFlags(const GenerateFlags& flags, GenerationConfig& config) {
+  config.width = flags.width.value_or(config.width);
+  config.height = flags.height.value_or(config.height);
+  config.frames = flags.frames.value_or(config.frames);
+  config.fps = flags.fps.value_or(config.fps);
+  config.steps = flags.steps.value_or(config.steps);
+  config.guidance = flags.guidance.value_or(config.guidance);
+  config.flow_shift = flags.flow_shift.value_or(config.flow_shift);
+  config.negative_prompt = flags.negative.value_or(config.negative_prompt);
+  if (flags.sampler) config.sampler = ParseSamplerKind(*flags.sampler);
+  if (flags.rng) config.rng = ParseNoiseKind(*flags.rng);
+}
+
+void CheckAxis(const char* what, int64_t patches, int64_t most) {
+  if (patches > most) {
+    throw InputError("{} {} patches: the model was made for at most {}", patches, what, most);
+  }
+}
+
+void CheckModelSizes(const GenerationConfig& config, const WanConfig& model) {
+  CheckAxis("frame", config.LatentFrames() / model.patch.frames, model.rope_max_seq_len);
+  CheckAxis("height", config.LatentHeight() / model.patch.height, model.rope_max_seq_len);
+  CheckAxis("width", config.LatentWidth() / model.patch.width, model.rope_max_seq_len);
+}
+
+MaskFile ReadAttentionMask(const std::string& path, const GenerationConfig& config,
+                           const WanConfig& model) {
+  MaskFile mask = WithBatch(ReadMaskFile(path), config.Passes());
+  const int64_t tokens = VideoTokens(model, config), layers = std::ssize(mask.layers);
+  const BlockGrid& grid = mask.layers.front().grid();
+  if (mask.lanes().heads != model.heads) {
+    throw InputError("{}: has {} heads, the model {}", path, mask.lanes().heads, model.heads);
+  }
+  if (grid.q_tokens != tokens || grid.kv_tokens != tokens) {
+    throw InputError("{}: is for {} x {} tokens, the video has {}", path, grid.q_tokens,
+                     grid.kv_tokens, tokens);
+  }
+  if (layers != 1 && layers != model.layers) {
+    throw InputError("{}: has {} layers, the model {}; one for all would work too", path, layers,
+                     model.layers);
+  }
+  return mask;
+}
+
+void SetAttention(const std::string& text, GenerateRequest& request) {
+  request.attention = text;
+  if (text == "dense") return;
+  constexpr std::string_view kMask = "mask:";
+  if (!text.starts_with(kMask)) {
+    throw InputError("--attention {}: must be dense or mask:FILE", text);
+  }
+  request.mask = ReadAttentionMask(text.substr(kMask.size()), request.config, request.transformer);
+  Hasher hasher;
+  for (const BlockMask& layer : request.mask->layers) hasher.Add(HashMask(layer));
+  for (TokenOrder order : request.mask->orders) hasher.Add(order);
+  request.mask_hash = hasher.Digest();
+}
+
+// Opens every part, so that whatever is wrong with a header is said before work begins.
+uint64_t Fingerprint(const CheckpointFolder& folder) {
+  Hasher hasher;
+  for (const char* part : {"transformer", "text_encoder", "vae"}) {
+    hasher.Add(std::string_view(ReadTextFile(folder.Config(part))));
+    hasher.Add(TensorFiles::OpenFolder(folder.Part(part)).Fingerprint());
+  }
+  for (const char* file : {"tokenizer.json", "spiece.model"}) {
+    std::error_code ignored;
+    const fs::path path = folder.Part("tokenizer") / file;
+    if (fs::exists(path, ignored)) hasher.Add(std::string_view(ReadTextFile(path)));
+  }
+  return hasher.Digest();
+}
+
+}  // namespace
+
+VideoOptions GenerateRequest::VideoOf(const GenerateTask& task) const {
+  return {.height = config.height, .width = config.width, .fps = config.fps, .title = task.prompt};
+}
+
+std::map<std::string, std::string> GenerateRequest::Parameters(const GenerateTask& task,
+                                                               DType weights_type) const {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  return {{"prompt", task.prompt},
+          {"negative prompt", config.negative_prompt},
+          {"seed", text(task.seed)},
+          {"rng", text(NoiseKindName(config.rng))},
+          {"width", text(config.width)},
+          {"height", text(config.height)},
+          {"frames", text(config.frames)},
+          {"steps", text(config.steps)},
+          {"guidance", text(config.guidance)},
+          {"flow shift", text(config.flow_shift)},
+          {"sampler", text(SamplerKindName(config.sampler))},
+          {"text rows", text(config.text_rows)},
+          {"tokenizer", tokenizer_name},
+          {"attention", mask ? fmt::format("mask {}", HashText(mask_hash)) : "dense"},
+          {"weights", text(DTypeName(weights_type))},
+          {"model", HashText(fingerprint)}};
+}
+
+GenerateRequest CheckedRequest(const GenerateFlags& given) {
+  GenerateFlags flags = given;
+  uint64_t recorded_model = 0;
+  if (!flags.from.empty()) ApplySidecar(flags.from, flags, recorded_model);
+  std::vector<GenerateTask> tasks = MakeTasks(flags);
+  const CheckpointFolder folder(FindModel(flags.model));
+  GenerateRequest request{.flags = flags,
+                          .tasks = std::move(tasks),
+                          .folder = folder,
+                          .config = ReadGenerationConfig(folder),
+                          .transformer = ReadWanConfig(folder.Config("transformer")),
+                          .tokenizer_name = flags.tokenizer.value_or("json"),
+                          .attention = {},
+                          .mask = {},
+                          .weights = {},
+                          .machine = {}};
+  ApplyFlags(flags, request.config);
+  CheckSizes(request.config);
+  CheckModelSizes(request.config, request.transformer);
+  CleanPrompt(request.config.negative_prompt);
+  request.tokenizer = ParseTokenizerKind(request.tokenizer_name);
+  if (!UnderLauncher()) {
+    ParsePlanner(flags.planner, static_cast<int32_t>(flags.ranks.ranks.value_or(1)));
+  }
+  SetAttention(flags.attention.value_or("dense"), request);
+  if (flags.weights && *flags.weights != "auto") request.weights = ParseDType(*flags.weights);
+  for (const GenerateTask& task : request.tasks) {
+    if (!task.output.empty()) CheckVideoOutput(task.output, request.VideoOf(task));
+    if (!flags.dry_run) CheckFiles(task);
+  }
+  if (!flags.machine.empty()) request.machine = ReadMachineFile(flags.machine);
+  request.fingerprint = Fingerprint(folder);
+  if (recorded_model != 0 && recorded_model != request.fingerprint) {
+    throw InputError("--from {}: was made with another model than the one in {}", flags.from,
+                     folder.root().string());
+  }
+  return request;
+}
+
+}  // namespace equitile

@@ -1,0 +1,84 @@
+// What `equitile generate` was asked for, completely checked before any work is done.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/ranks.h"
+#include "equitile/io/checkpoint_folder.h"
+#include "equitile/io/mask_file.h"
+#include "equitile/io/video_writer.h"
+#include "equitile/model/generation_config.h"
+#include "equitile/model/run_checkpoint.h"
+#include "equitile/model/tokenizer.h"
+#include "equitile/model/wan_config.h"
+#include "equitile/plan/machine.h"
+#include "equitile/tensor/dtype.h"
+
+namespace equitile {
+
+// As typed; what is not given comes from --from or the checkpoint's own defaults.
+struct GenerateFlags {
+  std::optional<std::string> prompt;
+  std::string prompts, from;
+  std::string output, save_latents;
+  std::string model;
+  std::optional<std::string> negative;
+  std::optional<int64_t> width, height, frames, fps, steps, seed;
+  std::optional<double> guidance, flow_shift;
+  std::optional<std::string> sampler, rng, tokenizer, attention, weights;
+  std::string planner = "auto", wire = "f32", machine;
+  bool reproducible = true;
+  bool dry_run = false, keep_checkpoint = false, json = false, verbose = false;
+  bool resumes = false;
+  std::string resume;  // a file, or "": beside the output
+  std::optional<int64_t> checkpoint_every;
+  int64_t preview_every = 0;
+  std::string perf_dump;
+  RanksRequest ranks;
+};
+
+void AddGenerateFlags(CLI::App& app, GenerateFlags& flags);
+
+// One video of a request.
+struct GenerateTask {
+  std::string prompt;  // as given
+  uint64_t seed = 0;
+  std::filesystem::path output;        // "": no video
+  std::filesystem::path save_latents;  // "": none
+  std::filesystem::path checkpoint;
+  std::filesystem::path sidecar;
+
+  // What messages call it.
+  const std::filesystem::path& Name() const { return output.empty() ? save_latents : output; }
+};
+
+struct GenerateRequest {
+  GenerateFlags flags;
+  std::vector<GenerateTask> tasks;
+  CheckpointFolder folder;
+  GenerationConfig config;  // seed: of the task
+  WanConfig transformer;
+  TokenizerKind tokenizer = TokenizerKind::kJson;
+  std::string tokenizer_name = "json";
+  std::string attention = "dense";
+  std::optional<MaskFile> mask;  // for `config.Passes()` items
+  uint64_t mask_hash = 0;
+  std::optional<DType> weights;    // nothing: by free memory
+  std::optional<Machine> machine;  // rates that auto plans with
+  uint64_t fingerprint = 0;        // of all weights
+
+  VideoOptions VideoOf(const GenerateTask& task) const;
+  // What decides the bits of a task's result, as texts: stored in checkpoints and compared.
+  std::map<std::string, std::string> Parameters(const GenerateTask& task, DType weights_type) const;
+};
+
+// Throws InputError for everything that can be known to fail before weights are read.
+GenerateRequest CheckedRequest(const GenerateFlags& flags);
+
+}  // namespace equitile

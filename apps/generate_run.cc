@@ -1,0 +1,384 @@
+#include "apps/generate_run.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <memory>
+
+#include "apps/interrupt.h"
+#include "apps/progress.h"
+#include "apps/sidecar.h"
+#include "equitile/base/error.h"
+#include "equitile/base/timer.h"
+#include "equitile/io/json_value.h"
+#include "equitile/io/numbered_png.h"
+#include "equitile/io/png.h"
+#include "equitile/io/safetensors.h"
+#include "equitile/io/video_writer.h"
+#include "equitile/kernel/target.h"
+#include "equitile/model/pipeline.h"
+
+namespace equitile {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kDefaultCheckpointEvery = 5;
+constexpr double kLongStepSeconds = 5.0;
+constexpr int64_t kPreviewFrames = 4;
+
+// A checkpoint to go on from; nothing for tasks that begin anew.
+using Resumes = std::vector<std::optional<RunCheckpoint>>;
+
+// What rank 0 leaves for the process that started it.
+struct Outcome {
+  std::vector<Json> reports;
+  std::string interrupted;  // why the run ended early; "": it did not
+};
+
+struct PartSeconds {
+  double load = 0.0, text = 0.0, steps = 0.0, checkpoints = 0.0, decode = 0.0, write = 0.0;
+  double Total() const { return load + text + steps + checkpoints + decode + write; }
+};
+
+std::string PartsText(const PartSeconds& s) {
+  std::string text;
+  for (const auto& [name, seconds] :
+       {std::pair("loading", s.load), std::pair("text", s.text), std::pair("steps", s.steps),
+        std::pair("checkpoints", s.checkpoints), std::pair("decoding", s.decode),
+        std::pair("writing", s.write)}) {
+    if (seconds >= 0.05)
+      text += fmt::format("{}{} {:.1f}", text.empty() ? "" : ", ", name, seconds);
+  }
+  return text;
+}
+
+Resumes ReadResumes(const GenerateRequest& request) {
+  Resumes resumes(request.tasks.size());
+  const GenerateFlags& flags = request.flags;
+  for (size_t i = 0; i < resumes.size(); ++i) {
+    const GenerateTask& task = request.tasks[i];
+    std::error_code ignored;
+    const bool there = !task.checkpoint.empty() && fs::exists(task.checkpoint, ignored);
+    if (!flags.resumes) {
+      if (there && IsFirstProcess()) {
+        fmt::print(stderr, "equitile: {}: left by an earlier run; --resume would go on from it\n",
+                   task.checkpoint.string());
+      }
+      continue;
+    }
+    if (!flags.resume.empty() && resumes.size() > 1) {
+      throw InputError("--resume {}: with --prompts leave the file out", flags.resume);
+    }
+    const fs::path path = flags.resume.empty() ? task.checkpoint : fs::path(flags.resume);
+    if (flags.resume.empty() && !there) {
+      if (resumes.size() > 1) continue;
+      throw InputError("--resume: there is no checkpoint {}", path.string());
+    }
+    resumes[i] = ReadRunCheckpoint(path);
+    const auto stored = resumes[i]->parameters.find("weights");
+    const DType weights = request.weights                          ? *request.weights
+                          : stored != resumes[i]->parameters.end() ? ParseDType(stored->second)
+                                                                   : DType::kF32;
+    CheckSameRun(path, *resumes[i], request.Parameters(task, weights));
+    const Shape shape{request.transformer.in_channels, request.config.LatentFrames(),
+                      request.config.LatentHeight(), request.config.LatentWidth()};
+    if (resumes[i]->shape != shape || resumes[i]->state.sampler.step > request.config.steps) {
+      throw InputError("{}: does not fit together: step {} of {}, latents {}", path.string(),
+                       resumes[i]->state.sampler.step, request.config.steps,
+                       resumes[i]->shape.ToString());
+    }
+  }
+  return resumes;
+}
+
+int64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;) {
+    int64_t kilobytes = 0;
+    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+// As asked for, as stored, else f32 where it leaves a third of the free memory for all the rest.
+DType ChooseWeights(const GenerateRequest& request, const Resumes& resumes) {
+  if (request.weights) return *request.weights;
+  for (const auto& resume : resumes) {
+    if (resume) return ParseDType(resume->parameters.at("weights"));
+  }
+  const int64_t bytes = WanWeights::Bytes(request.transformer, DType::kF32);
+  const int64_t available = AvailableBytes();
+  if (bytes <= available / 3 * 2) return DType::kF32;
+  if (IsFirstProcess()) {
+    fmt::print(stderr,
+               "equitile: weights as bf16: as f32 they take {:.1f} GB and {:.1f} GB are free\n",
+               static_cast<double>(bytes) * 1e-9, static_cast<double>(available) * 1e-9);
+  }
+  return DType::kBF16;
+}
+
+std::string TargetText() { return std::string(TargetName(ActiveTarget())); }
+
+// One rank's way through all tasks.
+class RankRun {
+ public:
+  RankRun(const GenerateRequest& request, const Resumes& resumes, DType weights, Communicator& comm,
+          int threads, Outcome& outcome)
+      : request_(request),
+        resumes_(resumes),
+        weights_(weights),
+        comm_(comm),
+        pool_(threads),
+        outcome_(outcome),
+        pipeline_(request.folder, comm, pool_, Options()) {}
+
+  void Run() {
+    std::vector<std::string> prompts = {request_.config.negative_prompt};
+    for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
+    const Stopwatch watch;
+    const std::vector<PromptRows> rows = pipeline_.Encode(prompts, request_.config.text_rows);
+    seconds_.text = watch.Seconds();
+    for (size_t i = 0; i < request_.tasks.size(); ++i) {
+      Say("loading");
+      const Stopwatch loading;
+      pipeline_.Load();
+      seconds_.load += loading.Seconds();
+      if (!MakeVideo(i, rows[i + 1], rows[0])) break;
+      seconds_ = {};
+    }
+  }
+
+ private:
+  bool Leads() const { return comm_.rank() == 0; }
+
+  PipelineOptions Options() {
+    PipelineOptions options;
+    options.tokenizer = request_.tokenizer;
+    options.weights = weights_;
+    options.mask = request_.mask;
+    options.planner = request_.flags.planner;
+    options.plan.reproducible = request_.flags.reproducible;
+    if (request_.machine) {
+      ApplyMachine(*request_.machine, BlockGrid().block_tokens, "f32", options.plan.cluster);
+    }
+    options.wire = ParseDType(request_.flags.wire);
+    options.on_load = [this](std::string_view part, int64_t done, int64_t total) {
+      Say(fmt::format("loading {} {:.0f} %", part,
+                      100.0 * static_cast<double>(done) / static_cast<double>(total)));
+    };
+    return options;
+  }
+
+  void Say(std::string_view line) {
+    if (Leads()) progress_.Show(line);
+  }
+
+  // False: interrupted.
+  bool MakeVideo(size_t index, const PromptRows& prompt, const PromptRows& negative) {
+    const GenerateTask& task = request_.tasks[index];
+    GenerationConfig config = request_.config;
+    config.seed = task.seed;
+    const auto& resume = resumes_[index];
+    first_step_ = resume ? resume->state.sampler.step : 0;
+    step_seconds_.clear();
+    DenoiseHooks hooks;
+    hooks.stop_requested = InterruptWatch::Requested;
+    hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
+    hooks.resume = Leads() && resume ? &resume->state : nullptr;
+    const Stopwatch watch;
+    const DenoiseResult result = pipeline_.Denoise(config, prompt, negative, hooks);
+    seconds_.steps = watch.Seconds() - seconds_.checkpoints;
+    if (!result.finished) return false;
+    Finish(task, result.latents);
+    return true;
+  }
+
+  void AfterStep(const GenerateTask& task, const DenoiseStep& step) {
+    step_seconds_.push_back(step.seconds);
+    Say(StepLine(step));
+    ShowPreview(task, step);
+    const int64_t every = request_.flags.checkpoint_every.value_or(kDefaultCheckpointEvery);
+    const bool is_last = step.done == step.steps;
+    const bool is_long = !request_.flags.checkpoint_every && step.seconds > kLongStepSeconds;
+    // The last one is for a crash while frames are decoded.
+    if (step.stopping || is_long || step.done % every == 0 || is_last) StoreCheckpoint(task, step);
+    if (step.stopping) {
+      outcome_.interrupted = fmt::format("interrupted after step {} of {}", step.done, step.steps);
+    }
+  }
+
+  // step 7/20  1.83 s/it  ETA 24s  ρ 1.004 fractional
+  std::string StepLine(const DenoiseStep& step) const {
+    double mean = 0.0;
+    for (double seconds : step_seconds_) mean += seconds;
+    mean /= static_cast<double>(step_seconds_.size());
+    std::string line = fmt::format("step {}/{}  {:.2f} s/it  ETA {:.0f}s", step.done, step.steps,
+                                   mean, mean * static_cast<double>(step.steps - step.done));
+    double rho = 0.0;
+    const std::vector<LayerLayout> layouts = pipeline_.Layouts();
+    for (const LayerLayout& layout : layouts) rho = std::max(rho, layout.rho);
+    if (comm_.size() > 1) line += fmt::format("  ρ {:.3f} {}", rho, layouts.front().planner);
+    return line;
+  }
+
+  void StoreCheckpoint(const GenerateTask& task, const DenoiseStep& step) {
+    if (task.checkpoint.empty()) return;
+    const Stopwatch watch;
+    RunCheckpoint checkpoint;
+    checkpoint.parameters = request_.Parameters(task, weights_);
+    checkpoint.notes = {{"version", EQUITILE_VERSION}, {"target", TargetText()}};
+    checkpoint.shape = {request_.transformer.in_channels, request_.config.LatentFrames(),
+                        request_.config.LatentHeight(), request_.config.LatentWidth()};
+    checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
+    try {
+      WriteRunCheckpoint(task.checkpoint, checkpoint);
+    } catch (const Error& error) {
+      // The video may still come to its end; the checkpoint before this one is as it was.
+      fmt::print(stderr, "equitile: no checkpoint at step {}: {}\n", step.done, error.what());
+    }
+    seconds_.checkpoints += watch.Seconds();
+  }
+
+  // Collective.
+  void Finish(const GenerateTask& task, const std::vector<float>& latents) {
+    const Stopwatch watch;
+    if (Leads() && !task.save_latents.empty()) SaveLatents(task, latents);
+    seconds_.write += watch.Seconds();
+    if (!task.output.empty()) WriteVideo(task, latents);
+    if (!Leads()) return;
+    const Json report = Report(task);
+    if (!task.sidecar.empty()) WriteTextFile(task.sidecar, report.dump(2) + "\n");
+    if (!request_.flags.perf_dump.empty()) {
+      WriteTextFile(request_.flags.perf_dump, report["run"].dump(2) + "\n");
+    }
+    if (!request_.flags.keep_checkpoint && !task.checkpoint.empty()) {
+      std::error_code ignored;
+      fs::remove(task.checkpoint, ignored);
+    }
+    outcome_.reports.push_back(report);
+    if (!request_.flags.json) PrintSummary(task);
+  }
+
+  // Frames go into the file as they come.
+  void WriteVideo(const GenerateTask& task, const std::vector<float>& latents) {
+    const Stopwatch watch;
+    double encoding = 0.0;
+    std::unique_ptr<VideoWriter> writer;
+    if (Leads()) writer = OpenVideo(task.output, request_.VideoOf(task));
+    std::vector<uint8_t> bytes(static_cast<size_t>(request_.config.height * request_.config.width) *
+                               3);
+    pipeline_.Decode(request_.config, latents, [&](int64_t frame, std::span<const float> rgb) {
+      const Stopwatch encode;
+      ToBytes(rgb, bytes);
+      writer->Add(bytes);
+      encoding += encode.Seconds();
+      Say(fmt::format("decoding frame {}/{}", frame + 1, request_.config.frames));
+    });
+    const Stopwatch finish;
+    if (Leads()) writer->Finish();
+    seconds_.write += encoding + finish.Seconds();
+    seconds_.decode += watch.Seconds() - encoding - finish.Seconds();
+  }
+
+  void ShowPreview(const GenerateTask& task, const DenoiseStep& step) {
+    const int64_t every = request_.flags.preview_every;
+    if (every == 0 || step.done % every != 0) return;
+    const std::vector<float> strip =
+        pipeline_.Preview(request_.config, step.sampler->Estimate(), kPreviewFrames);
+    RgbImage image{.height = request_.config.height, .width = 0, .pixels = {}};
+    image.pixels.resize(strip.size());
+    image.width = std::ssize(strip) / (3 * image.height);
+    ToBytes(strip, image.pixels);
+    fs::path path = IsNumberedPng(task.Name()) ? task.Name().parent_path() : task.Name();
+    path += ".preview.png";
+    WritePng(path, image);
+  }
+
+  void SaveLatents(const GenerateTask& task, const std::vector<float>& latents) {
+    const GenerationConfig& config = request_.config;
+    StoredTensor tensor;
+    tensor.name = "latents";
+    tensor.shape = {request_.transformer.in_channels, config.LatentFrames(), config.LatentHeight(),
+                    config.LatentWidth()};
+    tensor.bytes = std::as_bytes(std::span(latents));
+    WriteSafetensors(task.save_latents, std::span(&tensor, 1),
+                     {{"prompt", task.prompt}, {"seed", fmt::format("{}", task.seed)}});
+  }
+
+  Json Report(const GenerateTask& task) const {
+    Json layouts = Json::array();
+    for (const LayerLayout& layout : pipeline_.Layouts()) {
+      layouts.push_back(
+          {{"planner", layout.planner}, {"rho", layout.rho}, {"density", layout.density}});
+    }
+    Json seconds = {{"load", seconds_.load},     {"text", seconds_.text},
+                    {"steps", seconds_.steps},   {"checkpoints", seconds_.checkpoints},
+                    {"decode", seconds_.decode}, {"write", seconds_.write},
+                    {"total", seconds_.Total()}};
+    return {{"equitile", EQUITILE_VERSION},
+            {"parameters", SidecarParameters(request_, task, weights_)},
+            {"run",
+             {{"ranks", comm_.size()},
+              {"communicator", comm_.name()},
+              {"threads_per_rank", pool_.Threads()},
+              {"target", TargetText()},
+              {"planner", request_.flags.planner},
+              {"wire", request_.flags.wire},
+              {"first_step", first_step_},
+              {"layout", layouts},
+              {"seconds", seconds},
+              {"step_seconds", step_seconds_}}}};
+  }
+
+  void PrintSummary(const GenerateTask& task) const {
+    const GenerationConfig& config = request_.config;
+    fmt::print("{}: {} frames of {}x{}, {} steps, seed {}: {:.1f} s ({})\n", task.Name().string(),
+               config.frames, config.width, config.height, config.steps, task.seed,
+               seconds_.Total(), PartsText(seconds_));
+  }
+
+  const GenerateRequest& request_;
+  const Resumes& resumes_;
+  DType weights_;
+  Communicator& comm_;
+  ThreadPool pool_;
+  Outcome& outcome_;
+  Progress progress_{""};
+  PartSeconds seconds_;
+  std::vector<double> step_seconds_;
+  int64_t first_step_ = 0;
+  Pipeline pipeline_;
+};
+
+// All ranks use rank 0's choice: nodes may have different amounts of free memory.
+DType AgreeOnWeights(Communicator& comm, DType weights) {
+  auto choice = static_cast<uint64_t>(weights);
+  comm.Broadcast(std::as_writable_bytes(std::span(&choice, 1)), 0);
+  return static_cast<DType>(choice);
+}
+
+}  // namespace
+
+void RunGenerate(const GenerateRequest& request, const std::string& command) {
+  const Resumes resumes = ReadResumes(request);
+  const DType weights = ChooseWeights(request, resumes);
+  const InterruptWatch interrupts;
+  Outcome outcome;
+  int32_t launched = 0;
+  RunOnRanks(request.flags.ranks, [&](Communicator& comm, int threads) {
+    if (comm.rank() == 0 && UnderLauncher()) launched = comm.size();
+    RankRun(request, resumes, AgreeOnWeights(comm, weights), comm, threads, outcome).Run();
+  });
+  if (!outcome.interrupted.empty()) {
+    const std::string launcher = launched > 0 ? fmt::format("mpirun -n {} ", launched) : "";
+    throw Error("{}; go on with: {}{} --resume", outcome.interrupted, launcher, command);
+  }
+  if (request.flags.json && IsFirstProcess()) {
+    PrintJson(request.flags.prompts.empty() ? outcome.reports.front() : Json(outcome.reports));
+  }
+}
+
+}  // namespace equitile

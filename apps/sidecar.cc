@@ -1,0 +1,86 @@
+#include "apps/sidecar.h"
+
+#include "equitile/base/error.h"
+#include "equitile/io/json_value.h"
+#include "equitile/io/numbered_png.h"
+
+namespace equitile {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Sets what the command line has not.
+template <typename T>
+void Default(std::optional<T>& flag, T value) {
+  if (!flag) flag = std::move(value);
+}
+
+}  // namespace
+
+fs::path SidecarPath(const fs::path& output) {
+  if (IsNumberedPng(output)) {
+    const fs::path folder = output.parent_path();
+    return folder.empty() ? fs::path("frames.json") : fs::path(folder.string() + ".json");
+  }
+  return fs::path(output).replace_extension(".json");
+}
+
+Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task, DType weights) {
+  const GenerationConfig& config = request.config;
+  std::error_code ignored;
+  return {{"prompt", task.prompt},
+          {"negative_prompt", config.negative_prompt},
+          {"seed", task.seed},
+          {"rng", NoiseKindName(config.rng)},
+          {"width", config.width},
+          {"height", config.height},
+          {"video_frames", config.frames},
+          {"fps", config.fps},
+          {"steps", config.steps},
+          {"cfg_scale", config.guidance},
+          {"flow_shift", config.flow_shift},
+          {"sampler", SamplerKindName(config.sampler)},
+          {"tokenizer", request.tokenizer_name},
+          {"text_rows", config.text_rows},
+          {"attention", request.attention},
+          {"weights", DTypeName(weights)},
+          {"output", task.output.string()},
+          {"save_latents", task.save_latents.string()},
+          {"model", fs::absolute(request.folder.root(), ignored).lexically_normal().string()},
+          {"model_fingerprint", HashText(request.fingerprint)}};
+}
+
+void ApplySidecar(const fs::path& path, GenerateFlags& flags, uint64_t& fingerprint) {
+  const std::string name = path.string();
+  const Json document = ParseJson(ReadTextFile(path), name);
+  const JsonValue root(document, name);
+  const JsonValue parameters = root["parameters"];
+  const auto text = [&](const char* key) { return parameters[key].Text(); };
+  const auto integer = [&](const char* key) { return parameters[key].Integer(0, INT64_MAX); };
+  const auto number = [&](const char* key) { return parameters[key].Number(0, 1e9); };
+  if (flags.prompts.empty()) Default(flags.prompt, text("prompt"));
+  Default(flags.negative, text("negative_prompt"));
+  Default(flags.seed, integer("seed"));
+  Default(flags.rng, text("rng"));
+  Default(flags.width, integer("width"));
+  Default(flags.height, integer("height"));
+  Default(flags.frames, integer("video_frames"));
+  Default(flags.fps, integer("fps"));
+  Default(flags.steps, integer("steps"));
+  Default(flags.guidance, number("cfg_scale"));
+  Default(flags.flow_shift, number("flow_shift"));
+  Default(flags.sampler, text("sampler"));
+  Default(flags.tokenizer, text("tokenizer"));
+  Default(flags.attention, text("attention"));
+  Default(flags.weights, text("weights"));
+  if (flags.output.empty() && flags.save_latents.empty()) {
+    flags.output = text("output");
+    flags.save_latents = text("save_latents");
+  }
+  if (flags.model.empty()) {
+    flags.model = text("model");
+    fingerprint = parameters["model_fingerprint"].Hash();
+  }
+}
+
+}  // namespace equitile

@@ -1,0 +1,22 @@
+// The .json beside a video: everything needed to make it again, and what happened when it was made.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "apps/generate_request.h"
+#include "apps/table.h"
+
+namespace equitile {
+
+// video.mp4 -> video.json; frames/%05d.png -> frames.json.
+std::filesystem::path SidecarPath(const std::filesystem::path& output);
+
+// The part that --from reads.
+Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task, DType weights);
+
+// Flags of an earlier run, where `flags` does not give others. Throws InputError for a file that is
+// not a sidecar. `fingerprint` gets the recorded model's.
+void ApplySidecar(const std::filesystem::path& path, GenerateFlags& flags, uint64_t& fingerprint);
+
+}  // namespace equitile

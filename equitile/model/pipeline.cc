@@ -1,0 +1,163 @@
+#include "equitile/model/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "equitile/base/error.h"
+#include "equitile/exec/agree.h"
+#include "equitile/io/safetensors.h"
+#include "equitile/model/text_clean.h"
+#include "equitile/model/umt5.h"
+
+namespace equitile {
+
+Pipeline::Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPool& pool,
+                   PipelineOptions options)
+    : folder_(folder),
+      comm_(comm),
+      pool_(pool),
+      options_(std::move(options)),
+      config_(ReadWanConfig(folder.Config("transformer"))) {
+  AgreeOnTarget(comm);
+}
+
+Pipeline::~Pipeline() = default;
+
+void Pipeline::Load() {
+  if (transformer_ != nullptr) return;
+  const TensorFiles files = TensorFiles::OpenFolder(folder_.Part("transformer"));
+  const auto report = [&](int64_t done, int64_t total) {
+    comm_.Poll();
+    if (options_.on_load && comm_.rank() == 0) options_.on_load("transformer", done, total);
+  };
+  weight_bytes_ =
+      NodeCopy(comm_, WanWeights::Bytes(config_, options_.weights), [&](std::span<std::byte> to) {
+        WanWeights::Pack(files, config_, options_.weights, to, pool_, report);
+      });
+  weights_ = WanWeights(config_, options_.weights, weight_bytes_.bytes());
+  transformer_ = std::make_unique<WanTransformer>(config_, weights_, pool_);
+  executor_ = std::make_unique<Executor>(comm_, pool_, ExecutorOptions{.wire = options_.wire});
+}
+
+void Pipeline::PrepareAttention(const GenerationConfig& config) {
+  const int64_t tokens = VideoTokens(config_, config), passes = config.Passes();
+  if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) return;
+  std::vector<BlockMask> masks;
+  PlanOptions plan = options_.plan;
+  if (options_.mask) {
+    const MaskFile mask = WithBatch(*options_.mask, passes);
+    masks = mask.layers;
+    plan.orders = mask.orders;
+    if (mask.grid) plan.token_grid = *mask.grid;
+  } else {
+    masks.push_back(BlockMask::Dense({.batch = passes, .heads = config_.heads},
+                                     {.q_tokens = tokens, .kv_tokens = tokens}));
+  }
+  attention_ =
+      std::make_unique<LayerAttention>(*executor_, std::move(masks),
+                                       LayerAttention::Options{.planner = options_.planner,
+                                                               .plan = std::move(plan),
+                                                               .head_dim = config_.head_dim,
+                                                               .layers = config_.layers});
+  attention_tokens_ = tokens;
+  attention_passes_ = passes;
+}
+
+std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompts,
+                                             int64_t text_rows) {
+  const Umt5Encoder encoder(folder_.Part("text_encoder"));
+  if (encoder.config().d_model != config_.text_dim) {
+    throw InputError("[model] {}: the text encoder is {} wide, the transformer expects {}",
+                     folder_.root().string(), encoder.config().d_model, config_.text_dim);
+  }
+  const Tokenizer tokenizer = Tokenizer::Open(folder_.Part("tokenizer"), options_.tokenizer);
+  std::vector<std::vector<int32_t>> ids;
+  for (const std::string& prompt : prompts) {
+    ids.push_back(tokenizer.Encode(CleanPrompt(prompt), text_rows));
+  }
+  return encoder.Encode(ids, pool_, [&](int64_t done, int64_t layers) {
+    comm_.Poll();
+    if (options_.on_load) options_.on_load("text", done, layers);
+  });
+}
+
+std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, int64_t text_rows) {
+  std::vector<PromptRows> encoded(prompts.size());
+  if (comm_.rank() == 0) encoded = EncodeHere(prompts, text_rows);
+  for (PromptRows& rows : encoded) {
+    int64_t count = comm_.rank() == 0 ? rows.shape()[0] : 0;
+    comm_.Broadcast(std::as_writable_bytes(std::span(&count, 1)), 0);
+    if (comm_.rank() != 0) rows = Tensor(DType::kF32, {count, config_.text_dim});
+    comm_.Broadcast(std::as_writable_bytes(
+                        std::span(rows.DataAs<float>(), static_cast<size_t>(rows.Elements()))),
+                    0);
+  }
+  return encoded;
+}
+
+DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows& prompt,
+                                const PromptRows& negative, const DenoiseHooks& hooks) {
+  Load();
+  PrepareAttention(config);
+  std::vector<WanText> texts;
+  texts.push_back(transformer_->Text(prompt, config.text_rows));
+  if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
+  std::vector<const WanText*> views;
+  for (const WanText& text : texts) views.push_back(&text);
+  const auto stop = [&] { return hooks.stop_requested && hooks.stop_requested(); };
+  const auto after_step = [&](const DenoiseStep& step) {
+    if (hooks.after_step) hooks.after_step(step);
+  };
+  return equitile::Denoise(*transformer_, comm_,
+                           {.config = config,
+                            .texts = views,
+                            .attention = *attention_,
+                            .stop_requested = stop,
+                            .after_step = after_step,
+                            .resume = hooks.resume});
+}
+
+void Pipeline::LoadVae() {
+  if (vae_ != nullptr) return;
+  vae_ = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
+  if (vae_->config.z_dim != config_.out_channels) {
+    throw InputError("[model] {}: the VAE decodes {} channels, the transformer makes {}",
+                     folder_.root().string(), vae_->config.z_dim, config_.out_channels);
+  }
+}
+
+void Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,
+                      VaeFrameSink sink) {
+  LoadVae();
+  DecodeVideo(*vae_, ConstView(latents.data(), LatentShape(config)), pool_, &comm_, sink);
+}
+
+std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<const float> latents,
+                                     int64_t frames) {
+  LoadVae();
+  const Shape shape = LatentShape(config);
+  frames = std::min(frames, shape[1]);
+  const ConstView view(latents.data(), shape);
+  std::vector<float> strip;
+  for (int64_t i = 0; i < frames; ++i) {
+    VaeDecoder decoder(*vae_, shape[2], shape[3], pool_);
+    const int64_t row = 3 * decoder.Width();
+    strip.resize(static_cast<size_t>(decoder.Height() * frames * row));
+    decoder.Push(view.Select(1, i * shape[1] / frames), [&](int64_t, std::span<const float> rgb) {
+      for (int64_t y = 0; y < decoder.Height(); ++y) {
+        std::copy_n(rgb.begin() + y * row, row, strip.begin() + (y * frames + i) * row);
+      }
+    });
+  }
+  return strip;
+}
+
+Shape Pipeline::LatentShape(const GenerationConfig& config) const {
+  return {config_.out_channels, config.LatentFrames(), config.LatentHeight(), config.LatentWidth()};
+}
+
+std::vector<LayerLayout> Pipeline::Layouts() const {
+  return attention_ == nullptr ? std::vector<LayerLayout>() : attention_->layouts();
+}
+
+}  // namespace equitile

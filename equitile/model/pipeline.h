@@ -1,0 +1,104 @@
+// From prompts to frames on the ranks of a communicator: the parts of a checkpoint in the order in
+// which a video needs them. Each part is loaded when it is first needed; the text encoder, which is
+// the largest, is gone before the transformer comes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "equitile/base/thread_pool.h"
+#include "equitile/comm/communicator.h"
+#include "equitile/exec/executor.h"
+#include "equitile/io/checkpoint_folder.h"
+#include "equitile/io/mask_file.h"
+#include "equitile/model/denoise.h"
+#include "equitile/model/generation_config.h"
+#include "equitile/model/layer_attention.h"
+#include "equitile/model/node_copy.h"
+#include "equitile/model/tokenizer.h"
+#include "equitile/model/vae_decoder.h"
+#include "equitile/model/wan_transformer.h"
+#include "equitile/tensor/tensor.h"
+
+namespace equitile {
+
+struct PipelineOptions {
+  TokenizerKind tokenizer = TokenizerKind::kJson;
+  DType weights = DType::kF32;   // of the transformer's matrices in memory: f32 or bf16
+  std::optional<MaskFile> mask;  // nothing: dense
+  std::string planner = "auto";
+  PlanOptions plan;
+  DType wire = DType::kF32;
+  // Rank 0: parts as they are loaded, "transformer" with bytes done of all.
+  std::function<void(std::string_view part, int64_t done, int64_t total)> on_load;
+};
+
+// Embeddings of one prompt: [rows, text_dim], f32, without the zeros that follow. The same on every
+// rank.
+using PromptRows = Tensor;
+
+// What a denoising run needs besides its config.
+struct DenoiseHooks {
+  std::function<bool()> stop_requested;                     // any rank
+  std::function<void(const DenoiseStep& step)> after_step;  // rank 0
+  const DenoiseState* resume = nullptr;                     // rank 0
+};
+
+// One per rank; every call is collective. One video at a time.
+class Pipeline {
+ public:
+  // comm and pool must outlive it.
+  Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPool& pool,
+           PipelineOptions options);
+  ~Pipeline();
+
+  // Cleaned, tokenised and encoded on rank 0, once for all of them.
+  std::vector<PromptRows> Encode(std::span<const std::string> prompts, int64_t text_rows);
+
+  // The transformer; Denoise calls it where nobody has.
+  void Load();
+
+  // `negative` is not looked at where the config asks for one pass.
+  DenoiseResult Denoise(const GenerationConfig& config, const PromptRows& prompt,
+                        const PromptRows& negative, const DenoiseHooks& hooks);
+
+  // Frames of latents [channels, frames, height, width], the same on every rank; to the sink of
+  // rank 0.
+  void Decode(const GenerationConfig& config, std::span<const float> latents, VaeFrameSink sink);
+
+  // Not collective: some latent frames side by side, each decoded as if it were the first; rgb
+  // [height][frames * width][3] in [-1, 1]. Enough to see what is coming.
+  std::vector<float> Preview(const GenerationConfig& config, std::span<const float> latents,
+                             int64_t frames);
+
+  // Of the last run: [layers].
+  std::vector<LayerLayout> Layouts() const;
+  const WanConfig& transformer_config() const { return config_; }
+
+ private:
+  std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
+  void LoadVae();
+  Shape LatentShape(const GenerationConfig& config) const;
+  void PrepareAttention(const GenerationConfig& config);
+
+  CheckpointFolder folder_;
+  Communicator& comm_;
+  ThreadPool& pool_;
+  PipelineOptions options_;
+  WanConfig config_;
+  NodeCopy weight_bytes_;
+  WanWeights weights_;
+  std::unique_ptr<WanTransformer> transformer_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<LayerAttention> attention_;
+  std::unique_ptr<VaeWeights> vae_;
+  int64_t attention_tokens_ = 0, attention_passes_ = 0;  // that attention_ is made for
+};
+
+}  // namespace equitile
