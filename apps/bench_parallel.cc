@@ -175,7 +175,7 @@ class ParallelBench {
 };
 
 std::string Platform(const Communicator& comm) {
-  const char* platform = std::getenv("EQUITILE_PLATFORM");  // set by scripts/cluster-sim
+  const char* platform = std::getenv("EQUITILE_SIMULATED_PLATFORM");  // set by scripts/cluster-sim
   return platform != nullptr ? platform : std::string(comm.name());
 }
 

@@ -44,13 +44,16 @@ LayerRun::LayerRun(Executor& executor, ExecutorBuffers& buffers, const Itinerary
 
 void LayerRun::HomeSends(int32_t stage) {
   SetPlace(stage);
+  // Others may have packed before: what they send can arrive while this rank still packs.
+  if (stage == 0 && options_.overlap) PostInputs(0);
   PackHome(stage);
   if (options_.overlap) SendInputs(stage);
+  comm_.Poll();
 }
 
 void LayerRun::Receive(int32_t stage) {
   Hold(At(stage).q_tokens * QBytes() + At(stage).kv_tokens * 2 * QBytes());
-  if (options_.overlap) PostInputs(stage);
+  if (options_.overlap && stage > 0) PostInputs(stage);
 }
 
 void LayerRun::Await(int32_t stage) {
@@ -199,17 +202,21 @@ const float* LayerRun::SegmentAt(int32_t stage, int32_t source) {
 
 void LayerRun::WaitForAll(std::vector<Letter>& letters, RunWait::For what, int32_t stage) {
   if (letters.empty()) return;
-  RunWait wait{.what = what, .stage = stage, .begin = comm_.Now(), .end = 0, .missing = {}};
-  for (Letter& letter : letters) {
-    if (!wire_.Test(letter)) wait.missing.push_back(letter.peer);
-  }
-  for (Letter& letter : letters) wire_.Wait(letter);
-  wait.end = comm_.Now();
-  stats_.wait_seconds += wait.end - wait.begin;
-  AddEvent(RunEvent::Kind::kWait, wait.begin, wait.end, stage);
-  for (const Letter& letter : letters)
-    AddEvent(RunEvent::Kind::kReceive, letter.posted, wait.end, stage, letter.peer, letter.bytes);
-  record_.waits.push_back(std::move(wait));
+  const double begin = comm_.Now();
+  for (Letter& letter : letters) WaitFor(letter, what, stage);
+  AddEvent(RunEvent::Kind::kWait, begin, comm_.Now(), stage);
+}
+
+void LayerRun::WaitFor(Letter& letter, RunWait::For what, int32_t stage) {
+  const double begin = comm_.Now();
+  const bool was_there = wire_.Test(letter);
+  wire_.Wait(letter);
+  const double end = comm_.Now();
+  stats_.wait_seconds += end - begin;
+  AddEvent(RunEvent::Kind::kReceive, letter.posted, end, stage, letter.peer, letter.bytes);
+  if (!was_there)
+    record_.waits.push_back(
+        {.what = what, .stage = stage, .begin = begin, .end = end, .peer = letter.peer});
 }
 
 AttentionArgs LayerRun::ArgsOf(int32_t stage) const {
@@ -338,23 +345,13 @@ void LayerRun::TakeArrivals(int32_t stage) {
   const RankStage& now = At(stage);
   if (std::exchange(letters_[Index(stage)].taken, true)) return;
   Letters& letters = letters_[Index(now.q_stage)];
-  RunWait wait{
-      .what = RunWait::For::kOutput, .stage = stage, .begin = comm_.Now(), .end = 0, .missing = {}};
-  for (size_t i = 0; i < now.arrivals.size(); ++i) {
-    Letter& letter = letters.arrivals[Index(now.arrival_parcel[i])];
-    if (!wire_.Test(letter)) wait.missing.push_back(letter.peer);
-  }
   for (size_t i = 0; i < now.arrivals.size(); ++i) {
     Letter& letter = letters.arrivals[Index(now.arrival_parcel[i])];
     const double begin = comm_.Now();
-    wire_.Wait(letter);
-    wait.end = comm_.Now();
-    stats_.wait_seconds += wait.end - begin;
-    AddEvent(RunEvent::Kind::kWait, begin, wait.end, stage);
-    AddEvent(RunEvent::Kind::kReceive, letter.posted, wait.end, stage, letter.peer, letter.bytes);
+    WaitFor(letter, RunWait::For::kOutput, stage);
+    AddEvent(RunEvent::Kind::kWait, begin, comm_.Now(), stage);
     Packing(stage, [&] { Unpack(now.arrivals[i], letter.to); });
   }
-  if (!wait.missing.empty()) record_.waits.push_back(std::move(wait));
 }
 
 }  // namespace equitile

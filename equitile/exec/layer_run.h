@@ -118,6 +118,7 @@ class LayerRun {
 
   void PostInputs(int32_t stage);
   const float* SegmentAt(int32_t stage, int32_t source);
+  void WaitFor(Letter& letter, RunWait::For what, int32_t stage);
   void WaitForAll(std::vector<Letter>& letters, RunWait::For what, int32_t stage);
 
   // Packs blocks of lanes that are not in home order from rows of all homes.

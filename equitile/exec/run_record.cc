@@ -26,13 +26,10 @@ double ExposedSeconds(Communicator& comm, const RunRecord& record) {
   comm.AllReduce(sent, Reduce::kSum);
   double exposed = 0;
   for (const RunWait& wait : record.waits) {
-    if (wait.missing.empty()) continue;
-    double under_way = wait.end - record.begin;
-    for (int32_t rank : wait.missing) {
-      under_way = std::min(under_way, at(static_cast<size_t>(rank), static_cast<size_t>(wait.what),
-                                         static_cast<size_t>(wait.stage)));
-    }
-    exposed += wait.end - record.begin - std::max(under_way, wait.begin - record.begin);
+    const double sent_at = at(static_cast<size_t>(wait.peer), static_cast<size_t>(wait.what),
+                              static_cast<size_t>(wait.stage));
+    const double end = wait.end - record.begin;
+    exposed += end - std::min(end, std::max(sent_at, wait.begin - record.begin));
   }
   return exposed;
 }

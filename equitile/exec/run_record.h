@@ -29,13 +29,13 @@ struct RunEvent {
   int64_t bytes = 0;
 };
 
-// Idle until everything of one kind was there.
+// Idle until a message of another rank was there.
 struct RunWait {
   enum class For : uint8_t { kInputs, kPass, kOutput };
   For what = For::kInputs;
   int32_t stage = 0;
   double begin = 0, end = 0;
-  std::vector<int32_t> missing;  // ranks whose message was not there at `begin`
+  int32_t peer = 0;
 };
 
 struct RunRecord {
