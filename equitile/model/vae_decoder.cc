@@ -332,7 +332,7 @@ void VaeDecoder::SendFrame(const float* pixels) {
     const float* from = pixels + y * plane.RowStride();
     float* to = rgb_.data() + y * row;
     for (int64_t x = 0; x < plane.width; ++x, from += plane.Pixel()) {
-      for (int c = 0; c < 3; ++c) *to++ = std::clamp(from[c], -1.0f, 1.0f);
+      for (int c = 0; c < 3; ++c) *to++ = clamp_ ? std::clamp(from[c], -1.0f, 1.0f) : from[c];
     }
   });
   const int64_t frame = frames_out_++;

@@ -47,6 +47,9 @@ class VaeDecoder {
   // 0 and deviation 1. Gives one frame for the first one and TemporalScale() for every other.
   void Push(const ConstView& latent, VaeFrameSink sink, VaeTap tap = {});
 
+  // Frames are not cut to [-1, 1]: for what is blended before.
+  void KeepBeyondOne() { clamp_ = false; }
+
   int64_t Height() const { return latent_height_ * weights_.config.SpatialScale(); }
   int64_t Width() const { return latent_width_ * weights_.config.SpatialScale(); }
   int64_t Bytes() const;  // of frames and scratch, without weights
@@ -94,6 +97,7 @@ class VaeDecoder {
   std::vector<float> rgb_;
 
   int64_t frames_out_ = 0;
+  bool clamp_ = true;
   VaeFrameSink sink_;  // of the call of Push
   VaeTap tap_;
 };

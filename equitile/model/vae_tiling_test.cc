@@ -1,0 +1,97 @@
+#include "equitile/model/vae_tiling.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "equitile/base/error.h"
+#include "equitile/comm/threads/run_ranks.h"
+#include "equitile/io/safetensors.h"
+
+namespace equitile {
+namespace {
+
+const std::filesystem::path kData = EQUITILE_TEST_DATA;
+
+const VaeWeights& TinyWeights() {
+  static const VaeWeights weights = [] {
+    ThreadPool pool(2);
+    return LoadVaeWeights(kData / "../golden/tiny-wan/vae", pool);
+  }();
+  return weights;
+}
+
+std::vector<float> Tiled(const Tensor& latents, const VaeTiling& tiling, int threads,
+                         Communicator* comm = nullptr) {
+  ThreadPool pool(threads);
+  std::vector<float> frames;
+  DecodeVideoTiled(TinyWeights(), latents, tiling, pool, comm,
+                   [&](int64_t, std::span<const float> rgb) {
+                     frames.insert(frames.end(), rgb.begin(), rgb.end());
+                   });
+  return frames;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// [3, F, H, W] as stored, [F][H][W][3] as computed; tests/golden/README.md has the tolerance.
+TEST(VaeTiling, FramesOfDiffusers) {
+  const TensorFiles file = TensorFiles::OpenFile(kData / "vae_tiled.safetensors");
+  for (int64_t stride : {16, 24}) {
+    const std::string name = fmt::format("stride{}.", stride);
+    const std::vector<float> frames =
+        Tiled(file[name + "latent"].ToF32(), {.tile = 32, .stride = stride}, 2);
+    const std::vector<float> expected = file[name + "frames"].Floats();
+    ASSERT_EQ(frames.size(), expected.size());
+    const size_t pixels = frames.size() / 3;
+    double squares = 0.0, worst = 0.0;
+    for (size_t i = 0; i < frames.size(); ++i) {
+      const double e = expected[i % 3 * pixels + i / 3];
+      squares += e * e;
+      worst = std::max(worst, std::fabs(frames[i] - e));
+    }
+    EXPECT_LE(worst / std::sqrt(squares / static_cast<double>(frames.size())), 3e-5) << name;
+  }
+}
+
+TEST(VaeTiling, OneTileIsTheWholePicture) {
+  const TensorFiles file = TensorFiles::OpenFile(kData / "vae_tiled.safetensors");
+  const Tensor latents = file["stride16.latent"].ToF32();
+  ThreadPool pool(1);
+  std::vector<float> whole;
+  DecodeVideo(TinyWeights(), latents, pool, nullptr, [&](int64_t, std::span<const float> rgb) {
+    whole.insert(whole.end(), rgb.begin(), rgb.end());
+  });
+  EXPECT_TRUE(SameBits(whole, Tiled(latents, {.tile = 64, .stride = 56}, 1)));
+}
+
+TEST(VaeTiling, SameBitsOnThreadsAndRanks) {
+  const TensorFiles file = TensorFiles::OpenFile(kData / "vae_tiled.safetensors");
+  const Tensor latents = file["stride24.latent"].ToF32();
+  const VaeTiling tiling = {.tile = 32, .stride = 24};
+  const std::vector<float> one = Tiled(latents, tiling, 1);
+  EXPECT_TRUE(SameBits(one, Tiled(latents, tiling, 3)));
+  for (int32_t ranks : {2, 11}) {
+    std::vector<float> several;
+    RunRanks(ranks, [&](Communicator& comm) {
+      std::vector<float> frames = Tiled(latents, tiling, 1, &comm);
+      if (comm.rank() == 0) several = std::move(frames);
+    });
+    EXPECT_TRUE(SameBits(one, several)) << ranks;
+  }
+}
+
+TEST(VaeTiling, WhatDoesNotFitIsRefused) {
+  const Tensor latents = Tensor::Zeros(DType::kF32, {16, 1, 2, 2});
+  for (const VaeTiling& tiling : {VaeTiling{32, 40}, VaeTiling{32, 0}, VaeTiling{33, 24}}) {
+    EXPECT_THROW(Tiled(latents, tiling, 1), InputError);
+  }
+}
+
+}  // namespace
+}  // namespace equitile
