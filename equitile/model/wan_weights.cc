@@ -73,8 +73,11 @@ class Layout {
  private:
   void AddLinear(const std::vector<std::string>& names, int64_t in, int64_t out, WanLinear& linear,
                  const Shape& shape = {}) {
-    Entry matrix = {.shape = shape.Rank() == 0 ? Shape{out, in} : shape, .in = in, .out = out};
-    Entry bias = {.shape = {out}, .out = out};
+    Entry matrix, bias;
+    matrix.shape = shape.Rank() == 0 ? Shape{out, in} : shape;
+    matrix.in = in;
+    matrix.out = bias.out = out;
+    bias.shape = {out};
     for (const std::string& name : names) {
       matrix.tensors.push_back(name + ".weight");
       bias.tensors.push_back(name + ".bias");
@@ -87,7 +90,12 @@ class Layout {
   }
 
   void AddVector(const std::string& name, const Shape& shape, std::span<const float>& vector) {
-    Add({.tensors = {name}, .shape = shape, .out = shape.Elements(), .vector = &vector});
+    Entry entry;
+    entry.tensors = {name};
+    entry.shape = shape;
+    entry.out = shape.Elements();
+    entry.vector = &vector;
+    Add(std::move(entry));
   }
 
   void Add(Entry entry) {
