@@ -28,9 +28,9 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  mpirun -n 2 equitile bench parallel --synthetic wan,heads=8,blocks=64 --planner all\n"
     "  equitile bench parallel --ranks 2 --mask mask.npy --planner fractional --machine "
     "machine.json --json\n"
+    "  mpirun -n 2 equitile bench parallel --synthetic wan,heads=8,blocks=64 --planner all\n"
     "Seconds run from a barrier to the last output at home, packing included: the median over\n"
     "repeats of the slowest rank. Efficiency is mean compute / seconds. Without --machine rates\n"
     "are measured first.";
