@@ -1,6 +1,7 @@
 // The flags of `equitile generate`, in the habits of stable-diffusion.cpp.
 #include "apps/flags.h"
 #include "apps/generate_request.h"
+#include "apps/trace_output.h"
 
 namespace equitile {
 namespace {
@@ -53,6 +54,12 @@ void AddExecution(CLI::App& app, GenerateFlags& flags) {
   app.add_option("--planner", flags.planner,
                  "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR")
       ->capture_default_str();
+  AddNumber(app, "--ulysses-degree", flags.ulysses_degree, {.min = 1, .max = 1 << 20},
+            "with --ring-degree R: the same as --planner usp:UxR");
+  AddNumber(app, "--ring-degree", flags.ring_degree, {.min = 1, .max = 1 << 20},
+            "see --ulysses-degree");
+  AddNumber(app, "--reuse-threshold", flags.reuse_threshold, {.min = 1, .max = 1e6},
+            "plan a layer anew when its imbalance reaches this; default: when it saves time");
   app.add_flag("--reproducible,!--no-reproducible", flags.reproducible,
                "auto: only layouts that give the same bits on any ranks (default)");
   AddChoice(app, "--wire", flags.wire, {"f32", "bf16"}, "numbers between ranks");
@@ -60,6 +67,9 @@ void AddExecution(CLI::App& app, GenerateFlags& flags) {
             "weights in memory; auto: by free memory");
   app.add_option("--machine", flags.machine, "rates measured by `equitile bench machine --out`")
       ->type_name("FILE");
+  app.add_flag("--vae-tiling", flags.vae_tiling,
+               "decode in blended tiles: for frames that do not fit into memory");
+  AddTrace(app, flags.trace);
 }
 
 void AddSurviving(CLI::App& app, GenerateFlags& flags) {
@@ -81,7 +91,7 @@ void AddSurviving(CLI::App& app, GenerateFlags& flags) {
                "memory, time and layout, before anything is loaded or written");
   app.add_option("--perf-dump-path", flags.perf_dump, "seconds by part and step, as JSON")
       ->type_name("FILE");
-  app.add_flag("-v,--verbose", flags.verbose, "say more on stderr");
+  app.add_flag("-v,--verbose", flags.verbose, "say at the end how each layer was laid out");
   AddJson(app, flags.json);
 }
 

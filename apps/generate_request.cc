@@ -117,6 +117,17 @@ std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags) {
   return tasks;
 }
 
+// The habit of other engines: two degrees mean usp.
+void ApplyDegrees(GenerateFlags& flags) {
+  if (!flags.ulysses_degree && !flags.ring_degree) return;
+  if (flags.planner != "auto") {
+    throw InputError("--planner {}: leave it out where --ulysses-degree or --ring-degree is given",
+                     flags.planner);
+  }
+  flags.planner =
+      fmt::format("usp:{}x{}", flags.ulysses_degree.value_or(1), flags.ring_degree.value_or(1));
+}
+
 void ApplyFlags(const GenerateFlags& flags, GenerationConfig& config) {
   config.width = flags.width.value_or(config.width);
   config.height = flags.height.value_or(config.height);
@@ -214,6 +225,7 @@ std::map<std::string, std::string> GenerateRequest::Parameters(const GenerateTas
           {"tokenizer", tokenizer_name},
           {"attention", mask ? fmt::format("mask {}", HashText(mask_hash)) : "dense"},
           {"weights", text(DTypeName(weights_type))},
+          {"vae tiling", flags.vae_tiling ? "yes" : "no"},
           {"model", HashText(fingerprint)}};
 }
 
@@ -221,6 +233,7 @@ GenerateRequest CheckedRequest(const GenerateFlags& given) {
   GenerateFlags flags = given;
   uint64_t recorded_model = 0;
   if (!flags.from.empty()) ApplySidecar(flags.from, flags, recorded_model);
+  ApplyDegrees(flags);
   std::vector<GenerateTask> tasks = MakeTasks(flags);
   const CheckpointFolder folder(FindModel(flags.model));
   GenerateRequest request{.flags = flags,
@@ -239,7 +252,7 @@ GenerateRequest CheckedRequest(const GenerateFlags& given) {
   CleanPrompt(request.config.negative_prompt);
   request.tokenizer = ParseTokenizerKind(request.tokenizer_name);
   if (!UnderLauncher()) {
-    ParsePlanner(flags.planner, static_cast<int32_t>(flags.ranks.ranks.value_or(1)));
+    ParsePlanner(request.flags.planner, static_cast<int32_t>(flags.ranks.ranks.value_or(1)));
   }
   SetAttention(flags.attention.value_or("dense"), request);
   if (flags.weights && *flags.weights != "auto") request.weights = ParseDType(*flags.weights);
@@ -247,6 +260,7 @@ GenerateRequest CheckedRequest(const GenerateFlags& given) {
     if (!task.output.empty()) CheckVideoOutput(task.output, request.VideoOf(task));
     if (!flags.dry_run) CheckFiles(task);
   }
+  if (!flags.trace.empty()) CheckWritable(flags.trace);
   if (!flags.machine.empty()) request.machine = ReadMachineFile(flags.machine);
   request.fingerprint = Fingerprint(folder);
   if (recorded_model != 0 && recorded_model != request.fingerprint) {

@@ -33,6 +33,10 @@ struct GenerateFlags {
   std::optional<double> guidance, flow_shift;
   std::optional<std::string> sampler, rng, tokenizer, attention, weights;
   std::string planner = "auto", wire = "f32", machine;
+  std::optional<int64_t> ulysses_degree, ring_degree;
+  std::optional<double> reuse_threshold;
+  std::string trace;
+  bool vae_tiling = false;
   bool reproducible = true;
   bool dry_run = false, keep_checkpoint = false, json = false, verbose = false;
   bool resumes = false;

@@ -10,6 +10,7 @@
 #include "apps/interrupt.h"
 #include "apps/progress.h"
 #include "apps/sidecar.h"
+#include "apps/trace_output.h"
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
 #include "equitile/io/json_value.h"
@@ -133,6 +134,7 @@ class RankRun {
         comm_(comm),
         pool_(threads),
         outcome_(outcome),
+        trace_(request.flags.trace.empty() ? nullptr : std::make_unique<Trace>(comm)),
         pipeline_(request.folder, comm, pool_, Options()) {}
 
   void Run() {
@@ -149,6 +151,7 @@ class RankRun {
       if (!MakeVideo(i, rows[i + 1], rows[0])) break;
       seconds_ = {};
     }
+    if (trace_) WriteTrace(request_.flags.trace, comm_, *trace_);
   }
 
  private:
@@ -161,6 +164,9 @@ class RankRun {
     options.mask = request_.mask;
     options.planner = request_.flags.planner;
     options.plan.reproducible = request_.flags.reproducible;
+    options.rule.threshold = request_.flags.reuse_threshold.value_or(0);
+    options.trace = trace_.get();
+    options.tiles_vae = request_.flags.vae_tiling;
     if (request_.machine) {
       ApplyMachine(*request_.machine, BlockGrid().block_tokens, "f32", options.plan.cluster);
     }
@@ -187,6 +193,7 @@ class RankRun {
     DenoiseHooks hooks;
     hooks.stop_requested = InterruptWatch::Requested;
     hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
+    hooks.first_step = first_step_;
     hooks.resume = Leads() && resume ? &resume->state : nullptr;
     const Stopwatch watch;
     const DenoiseResult result = pipeline_.Denoise(config, prompt, negative, hooks);
@@ -314,6 +321,7 @@ class RankRun {
       layouts.push_back(
           {{"planner", layout.planner}, {"rho", layout.rho}, {"density", layout.density}});
     }
+    const BalanceReport balance = pipeline_.Balance();
     Json seconds = {{"load", seconds_.load},     {"text", seconds_.text},
                     {"steps", seconds_.steps},   {"checkpoints", seconds_.checkpoints},
                     {"decode", seconds_.decode}, {"write", seconds_.write},
@@ -329,6 +337,12 @@ class RankRun {
               {"wire", request_.flags.wire},
               {"first_step", first_step_},
               {"layout", layouts},
+              {"plans",
+               {{"made", balance.made},
+                {"kept", balance.kept},
+                {"seconds", balance.seconds},
+                {"rho_before", balance.rho_before},
+                {"rho_after", balance.rho_after}}},
               {"seconds", seconds},
               {"step_seconds", step_seconds_}}}};
   }
@@ -338,6 +352,15 @@ class RankRun {
     fmt::print("{}: {} frames of {}x{}, {} steps, seed {}: {:.1f} s ({})\n", task.Name().string(),
                config.frames, config.width, config.height, config.steps, task.seed,
                seconds_.Total(), PartsText(seconds_));
+    if (!request_.flags.verbose) return;
+    const std::vector<LayerLayout> layouts = pipeline_.Layouts();
+    for (size_t layer = 0; layer < layouts.size(); ++layer) {
+      fmt::print(stderr, "layer {}: {}, rho {:.4f}, density {:.3f}\n", layer,
+                 layouts[layer].planner, layouts[layer].rho, layouts[layer].density);
+    }
+    const BalanceReport balance = pipeline_.Balance();
+    fmt::print(stderr, "plans: {} made, {} kept, {:.3f} s\n", balance.made, balance.kept,
+               balance.seconds);
   }
 
   const GenerateRequest& request_;
@@ -350,6 +373,7 @@ class RankRun {
   PartSeconds seconds_;
   std::vector<double> step_seconds_;
   int64_t first_step_ = 0;
+  std::unique_ptr<Trace> trace_;  // before the pipeline, which writes into it
   Pipeline pipeline_;
 };
 

@@ -44,6 +44,7 @@ Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task,
           {"text_rows", config.text_rows},
           {"attention", request.attention},
           {"weights", DTypeName(weights)},
+          {"vae_tiling", request.flags.vae_tiling},
           {"output", task.output.string()},
           {"save_latents", task.save_latents.string()},
           {"model", fs::absolute(request.folder.root(), ignored).lexically_normal().string()},
@@ -73,6 +74,7 @@ void ApplySidecar(const fs::path& path, GenerateFlags& flags, uint64_t& fingerpr
   Default(flags.tokenizer, text("tokenizer"));
   Default(flags.attention, text("attention"));
   Default(flags.weights, text("weights"));
+  flags.vae_tiling = flags.vae_tiling || parameters["vae_tiling"].Bool();
   if (flags.output.empty() && flags.save_latents.empty()) {
     flags.output = text("output");
     flags.save_latents = text("save_latents");

@@ -1,30 +1,8 @@
 #include "equitile/exec/attention_layer.h"
 
 #include <algorithm>
-#include <map>
-
-#include "equitile/plan/mask_hash.h"
 
 namespace equitile {
-
-PlanFor PlanWith(PlannerSpec spec, PlanOptions options) {
-  struct Made {
-    uint64_t mask = 0;
-    Plan plan;
-  };
-  return [spec, options = std::move(options), made = std::map<int32_t, Made>()](
-             int32_t layer, const BlockMask& mask) mutable -> const Plan& {
-    const uint64_t hash = HashMask(mask);
-    // Layers mostly share masks or keep their own: look at the layer's last one, then at all.
-    if (const auto own = made.find(layer); own != made.end() && own->second.mask == hash)
-      return own->second.plan;
-    const auto same = std::find_if(made.begin(), made.end(),
-                                   [&](const auto& entry) { return entry.second.mask == hash; });
-    if (same != made.end()) return (made[layer] = Made(same->second)).plan;
-    RowCounts rows(mask);
-    return (made[layer] = {hash, MakePlan(spec, mask, rows, options).plan}).plan;
-  };
-}
 
 AttentionLayers::AttentionLayers(Executor& executor, int64_t head_dim, PlanFor plan_for)
     : executor_(executor), head_dim_(head_dim), plan_for_(std::move(plan_for)) {}

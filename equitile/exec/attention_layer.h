@@ -14,9 +14,6 @@ namespace equitile {
 // valid until the next call.
 using PlanFor = std::function<const Plan&(int32_t layer, const BlockMask& mask)>;
 
-// Plans with one planner, anew only when a layer's mask has changed.
-PlanFor PlanWith(PlannerSpec spec, PlanOptions options);
-
 class AttentionLayers {
  public:
   AttentionLayers(Executor& executor, int64_t head_dim, PlanFor plan_for);

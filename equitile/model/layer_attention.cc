@@ -8,18 +8,22 @@
 namespace equitile {
 namespace {
 
-PlanFor Planner(Executor& executor, LayerAttention::Options& options) {
+BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) {
   options.plan.ranks = executor.comm().size();
   options.plan.cluster.wire.head_dim = options.head_dim;
-  return PlanWith(ParsePlanner(options.planner, options.plan.ranks), options.plan);
+  return {.planner = ParsePlanner(options.planner, options.plan.ranks),
+          .plan = options.plan,
+          .rule = options.rule};
 }
 
 }  // namespace
 
 LayerAttention::LayerAttention(Executor& executor, std::vector<BlockMask> masks, Options options)
-    : masks_(std::move(masks)),
+    : executor_(executor),
+      masks_(std::move(masks)),
       cost_(options.plan.cost),
-      plan_for_(Planner(executor, options)),
+      balancer_(Balancing(executor, options), ClockOf(executor.comm())),
+      trace_(options.trace),
       layouts_(static_cast<size_t>(options.layers)),
       runs_(executor, options.head_dim,
             [this](int32_t layer, const BlockMask& mask) -> const Plan& {
@@ -30,7 +34,13 @@ LayerAttention::LayerAttention(Executor& executor, std::vector<BlockMask> masks,
 }
 
 const Plan& LayerAttention::PlanOf(int32_t layer, const BlockMask& mask) {
-  const Plan& plan = plan_for_(layer, mask);
+  const double begin = executor_.comm().Now();
+  const Plan& plan = balancer_.PlanFor(layer, mask);
+  if (trace_ != nullptr) {
+    trace_->Add(
+        RunEvent{.kind = RunEvent::Kind::kPlan, .begin = begin, .end = executor_.comm().Now()},
+        step_, layer);
+  }
   LayerLayout& layout = layouts_[static_cast<size_t>(layer)];
   if (layout.planner.empty()) {  // masks do not change between steps
     layout = {.planner = plan.planner().Text(),
@@ -42,7 +52,8 @@ const Plan& LayerAttention::PlanOf(int32_t layer, const BlockMask& mask) {
 
 void LayerAttention::operator()(const SelfAttentionCall& call) {
   const auto layer = static_cast<size_t>(call.layer);
-  runs_.Run(masks_[masks_.size() == 1 ? 0 : layer], {.step = -1,
+  if (call.layer == 0) ++step_;
+  runs_.Run(masks_[masks_.size() == 1 ? 0 : layer], {.step = step_,
                                                      .layer = call.layer,
                                                      .scale = call.scale,
                                                      .q = call.q,
@@ -50,6 +61,7 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
                                                      .v = call.v,
                                                      .out = call.out,
                                                      .lse = nullptr});
+  if (trace_ != nullptr) trace_->Add(executor_.LastRun(), step_, call.layer);
 }
 
 }  // namespace equitile

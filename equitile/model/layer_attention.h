@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "equitile/exec/attention_layer.h"
+#include "equitile/exec/balancer.h"
+#include "equitile/exec/trace.h"
 #include "equitile/model/self_attention.h"
 
 namespace equitile {
@@ -23,6 +25,8 @@ class LayerAttention {
   struct Options {
     std::string planner = "auto";
     PlanOptions plan;  // ranks are the executor's
+    ReplanRule rule;
+    Trace* trace = nullptr;  // null: none
     int64_t head_dim = 0;
     int64_t layers = 0;
   };
@@ -35,16 +39,23 @@ class LayerAttention {
 
   void operator()(const SelfAttentionCall& call);  // collective
 
+  // The next call of layer 0 begins step `step` (counted from 1), for traces and messages.
+  void BeginRun(int32_t step) { step_ = step - 1; }
+
   // [layers]; empty names before a layer's first call.
   const std::vector<LayerLayout>& layouts() const { return layouts_; }
   const AttentionLayers& runs() const { return runs_; }
+  BalanceReport Balance() const { return balancer_.Report(); }
 
  private:
   const Plan& PlanOf(int32_t layer, const BlockMask& mask);
 
+  Executor& executor_;
   std::vector<BlockMask> masks_;
   CostModel cost_;
-  PlanFor plan_for_;
+  Balancer balancer_;
+  Trace* trace_;
+  int32_t step_ = 0;
   std::vector<LayerLayout> layouts_;
   AttentionLayers runs_;
 };

@@ -8,6 +8,7 @@
 #include "equitile/io/safetensors.h"
 #include "equitile/model/text_clean.h"
 #include "equitile/model/umt5.h"
+#include "equitile/model/vae_tiling.h"
 
 namespace equitile {
 
@@ -57,6 +58,8 @@ void Pipeline::PrepareAttention(const GenerationConfig& config) {
       std::make_unique<LayerAttention>(*executor_, std::move(masks),
                                        LayerAttention::Options{.planner = options_.planner,
                                                                .plan = std::move(plan),
+                                                               .rule = options_.rule,
+                                                               .trace = options_.trace,
                                                                .head_dim = config_.head_dim,
                                                                .layers = config_.layers});
   attention_tokens_ = tokens;
@@ -99,6 +102,7 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
                                 const PromptRows& negative, const DenoiseHooks& hooks) {
   Load();
   PrepareAttention(config);
+  attention_->BeginRun(static_cast<int32_t>(hooks.first_step) + 1);
   std::vector<WanText> texts;
   texts.push_back(transformer_->Text(prompt, config.text_rows));
   if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
@@ -129,7 +133,12 @@ void Pipeline::LoadVae() {
 void Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,
                       VaeFrameSink sink) {
   LoadVae();
-  DecodeVideo(*vae_, ConstView(latents.data(), LatentShape(config)), pool_, &comm_, sink);
+  const ConstView view(latents.data(), LatentShape(config));
+  if (options_.tiles_vae) {
+    DecodeVideoTiled(*vae_, view, {}, pool_, &comm_, sink);
+  } else {
+    DecodeVideo(*vae_, view, pool_, &comm_, sink);
+  }
 }
 
 std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<const float> latents,
@@ -154,6 +163,10 @@ std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<c
 
 Shape Pipeline::LatentShape(const GenerationConfig& config) const {
   return {config_.out_channels, config.LatentFrames(), config.LatentHeight(), config.LatentWidth()};
+}
+
+BalanceReport Pipeline::Balance() const {
+  return attention_ == nullptr ? BalanceReport() : attention_->Balance();
 }
 
 std::vector<LayerLayout> Pipeline::Layouts() const {

@@ -34,6 +34,9 @@ struct PipelineOptions {
   std::optional<MaskFile> mask;  // nothing: dense
   std::string planner = "auto";
   PlanOptions plan;
+  ReplanRule rule;         // when layers whose masks change get new plans
+  Trace* trace = nullptr;  // where attention leaves what it did; null: nowhere
+  bool tiles_vae = false;  // frames decoded in blended tiles: less memory, another picture
   DType wire = DType::kF32;
   // Rank 0: parts as they are loaded, "transformer" with bytes done of all.
   std::function<void(std::string_view part, int64_t done, int64_t total)> on_load;
@@ -48,6 +51,7 @@ struct DenoiseHooks {
   std::function<bool()> stop_requested;                     // any rank
   std::function<void(const DenoiseStep& step)> after_step;  // rank 0
   const DenoiseState* resume = nullptr;                     // rank 0
+  int64_t first_step = 0;                                   // done before this run
 };
 
 // One per rank; every call is collective. One video at a time.
@@ -79,6 +83,7 @@ class Pipeline {
 
   // Of the last run: [layers].
   std::vector<LayerLayout> Layouts() const;
+  BalanceReport Balance() const;
   const WanConfig& transformer_config() const { return config_; }
 
  private:

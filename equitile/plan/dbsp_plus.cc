@@ -113,7 +113,7 @@ DbspLayout MakeDbspPlus(const BlockMask& mask, int64_t ulysses, int64_t ring,
   Scored found = search(wanted);
   // On a mask that is nearly even the last percent can be the dearest: there nothing moves that
   // dbsp would leave. Half way towards what is had for nothing or from dbsp, then that. (On all
-  // masks: 3 to 5 % more imbalance on uneven ones, for moves that are worth their price.)
+  // masks: 4 to 7 % more imbalance on uneven ones, for moves that are worth their price.)
   constexpr double kNearlyEven = 1.10;
   const double modest = static_cast<double>(std::min(fixed_score.crit, dbsp.crit));
   const auto moves_more = [&] { return found.Moved() > dbsp.moved_q + dbsp.moved_kv; };

@@ -73,6 +73,29 @@ def test_masks(generate, tmp_path):
     generate("-o", "a.mp4", "--attention", "sparse", *SMALL).must_be_refused("--attention sparse", "dense or mask:FILE")
 
 
+def test_layouts_by_degrees_and_a_trace_of_all_ranks(generate, tmp_path):
+    made(generate("-o", "one.mp4", *SMALL))
+    made(generate("-o", "two.mp4", "--ranks", 2, "--ulysses-degree", 2, "--reuse-threshold", 1.1, "--trace", "trace.json", *SMALL))
+    assert sha256(tmp_path / "one.mp4") == sha256(tmp_path / "two.mp4")
+    run = json.loads((tmp_path / "two.json").read_text())["run"]
+    assert {layer["planner"] for layer in run["layout"]} == {"usp:2x1"}
+    calls = 4 * len(run["layout"])  # steps, layers
+    assert run["plans"]["made"] == 1 and run["plans"]["made"] + run["plans"]["kept"] == calls
+    events = json.loads((tmp_path / "trace.json").read_text())
+    events = events["traceEvents"] if isinstance(events, dict) else events
+    for rank in 0, 1:
+        computed = {(e["args"]["step"], e["args"]["layer"]) for e in events if e["pid"] == rank and e["name"] == "compute"}
+        assert computed == {(step, layer) for step in range(1, 5) for layer in range(len(run["layout"]))}
+
+
+def test_tiles_of_the_vae_change_frames_larger_than_one(generate, tmp_path):
+    size = ["-W", 320, "-H", 32, "--video-frames", 1, "--steps", 1]
+    for name, flags in {"whole": [], "tiled": ["--vae-tiling"], "ranks": ["--vae-tiling", "--ranks", 2]}.items():
+        made(generate("-o", f"{name}.mp4", *flags, *size))
+    assert sha256(tmp_path / "whole.mp4") != sha256(tmp_path / "tiled.mp4")
+    assert sha256(tmp_path / "tiled.mp4") == sha256(tmp_path / "ranks.mp4")
+
+
 def test_seed_sampler_and_rng_matter(generate, tmp_path):
     flags = {"base": [], "seed": ["-s", 1], "euler": ["--sampler", "euler"], "b": ["--sampler", "unipc-b"], "philox": ["--rng", "philox"],
              "cfg": ["--cfg-scale", 1], "shift": ["--flow-shift", 5]}
