@@ -83,10 +83,10 @@ void RegisterInspect(CLI::App& parent) {
   inspect.add_flag("--each-head", options->each_head,
                    "with --png: a picture of every head, side by side");
   inspect.add_option("--mask", options->mask, "check a plan against this mask")->type_name("FILE");
-  AddNumber(inspect, "-W,--width", options->width, {.min = 1},
+  AddNumber(inspect, "-W,--width", options->width, {.min = 0},
             "the video whose cost is told for a checkpoint; default: the checkpoint's own");
-  AddNumber(inspect, "-H,--height", options->height, {.min = 1}, "its height in pixels");
-  AddNumber(inspect, "--video-frames", options->frames, {.min = 1}, "its frames");
+  AddNumber(inspect, "-H,--height", options->height, {.min = 0}, "its height in pixels");
+  AddNumber(inspect, "--video-frames", options->frames, {.min = 0}, "its frames");
   AddJson(inspect, options->json);
   inspect.footer(kExamples);
   inspect.callback([options] { Inspect(*options); });

@@ -15,7 +15,7 @@ constexpr const char* kExamples =
     "  equitile verify --ranks 1,2,3,5,8 --planner all  many ranks against one\n"
     "  equitile verify --mask mask.npy --planner fractional,dbsp:2x2 --ranks 4 --json\n"
     "  mpirun -n 3 equitile verify --planner all        three processes against one\n"
-    "  equitile verify --golden tests/golden            every stage against diffusers\n"
+    "  equitile verify --golden tests/golden --ranks 1,2,3,5  every stage against diffusers\n"
     "Plans that keep rows whole promise the same bits; plans that split rows a bound, derived "
     "from\n"
     "lengths, norms and the unit roundoff. One rank is checked against a reference in double.";
@@ -37,10 +37,13 @@ void RegisterVerify(CLI::App& parent) {
       VerifyPlans(*plans);
       return;
     }
-    for (const char* flag : {"--mask", "--synthetic", "--ranks", "--planner", "--head-dim"}) {
+    for (const char* flag : {"--mask", "--synthetic", "--planner", "--head-dim"}) {
       if (verify.count(flag) > 0) throw InputError("{}: not with --golden", flag);
     }
-    VerifyGolden({.folder = *golden, .ranks = plans->on, .json = plans->json});
+    VerifyGolden({.folder = *golden,
+                  .ranks = plans->ranks_given ? plans->ranks : std::vector<int64_t>(),
+                  .on = plans->on,
+                  .json = plans->json});
   });
 }
 

@@ -1,15 +1,13 @@
 // Golden runs: prompt to frames, as diffusers' WanPipeline made them.
 #include <fmt/format.h>
 
-#include "apps/golden_models.h"
 #include "apps/verify_golden.h"
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/safetensors.h"
-#include "equitile/model/denoise.h"
+#include "equitile/model/golden_stages.h"
 #include "equitile/model/text_clean.h"
 #include "equitile/model/tokenizer.h"
-#include "equitile/model/umt5.h"
 #include "equitile/model/vae_decoder.h"
 
 namespace equitile {
@@ -96,62 +94,17 @@ class RunCheck {
   GoldenReport& report_;
 };
 
-// All that runs share.
-struct Pipeline {
-  Pipeline(const CheckpointFolder& checkpoint, ThreadPool& threads)
-      : pool(threads),
-        tokenizer(Tokenizer::Open(checkpoint.Part("tokenizer"), TokenizerKind::kTransformers5)),
-        encoder(checkpoint.Part("text_encoder")),
-        model(checkpoint, threads),
-        transformer(model.config, model.weights, threads),
-        vae(LoadVaeWeights(checkpoint.Part("vae"), threads)) {}
-
-  ThreadPool& pool;
-  Tokenizer tokenizer;
-  Umt5Encoder encoder;
-  GoldenTransformer model;
-  WanTransformer transformer;
-  VaeWeights vae;
-};
-
-// The prompt's keys and values, then the negative prompt's where guidance needs them.
-std::vector<WanText> EncodeTexts(Pipeline& pipeline, const RunRequest& run, RunCheck& check) {
-  const int64_t rows = run.config.text_rows;
-  std::vector<std::vector<int32_t>> ids = {
-      pipeline.tokenizer.Encode(CleanPrompt(run.prompt), rows)};
-  check.Ids("prompt_ids", run.prompt_ids, ids[0]);
-  if (run.config.Passes() == 2) {
-    ids.push_back(pipeline.tokenizer.Encode(CleanPrompt(run.config.negative_prompt), rows));
-    check.Ids("negative_prompt_ids", run.negative_prompt_ids, ids[1]);
-  }
-  const std::vector<Tensor> embedded = pipeline.encoder.Encode(ids, pipeline.pool);
-  std::vector<WanText> texts;
-  const char* const names[] = {"prompt_embeds", "negative_prompt_embeds"};
-  for (size_t i = 0; i < embedded.size(); ++i) {
-    check.Near(names[i], Floats(embedded[i]), kEmbeddings);
-    texts.push_back(pipeline.transformer.Text(embedded[i], rows));
-  }
-  return texts;
-}
-
-// Schedule, noise, and the two passes of the first step.
-void CheckFirstStep(Pipeline& pipeline, const RunRequest& run, const std::vector<WanText>& texts,
-                    RunCheck& check) {
-  const GenerationConfig& config = run.config;
-  const Schedule schedule = MakeSchedule(config.sampler, config.steps, config.flow_shift);
-  check.Equal("timesteps", schedule.timesteps);
-  check.Equal("sigmas", schedule.sigmas);
-  Tensor noise(DType::kF32, {pipeline.model.config.in_channels, config.LatentFrames(),
-                             config.LatentHeight(), config.LatentWidth()});
-  FillNoise(config.rng, config.seed,
-            {noise.DataAs<float>(), static_cast<size_t>(noise.Elements())});
-  check.Near("noise", Floats(noise), kNoise);
-  const char* const names[] = {"step0.cond", "step0.uncond"};
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const Tensor velocity =
-        RunGoldenPass(pipeline.transformer, noise, texts[i], schedule.timesteps[0], pipeline.pool);
-    check.Near(names[i], Floats(velocity), kLatents);
-  }
+// The ids as the pipeline's own tokenizer gives them.
+void CheckIds(const GoldenRun& run, const RunRequest& request, RunCheck& check) {
+  const Tokenizer tokenizer =
+      Tokenizer::Open(run.golden.checkpoint.Part("tokenizer"), TokenizerKind::kTransformers5);
+  const auto ids = [&](const std::string& prompt) {
+    return tokenizer.Encode(CleanPrompt(prompt), request.config.text_rows);
+  };
+  check.Ids("prompt_ids", request.prompt_ids, ids(request.prompt));
+  if (request.config.Passes() == 1) return;
+  check.Ids("negative_prompt_ids", request.negative_prompt_ids,
+            ids(request.config.negative_prompt));
 }
 
 std::vector<float> Denormalised(std::span<const float> latents, const VaeConfig& config) {
@@ -165,63 +118,83 @@ std::vector<float> Denormalised(std::span<const float> latents, const VaeConfig&
   return out;
 }
 
-void CheckFrames(const Pipeline& pipeline, const RunRequest& run, std::span<const float> latents,
-                 Communicator& comm, RunCheck& check) {
-  const GenerationConfig& config = run.config;
+// Collective.
+void CheckFrames(const GoldenRun& run, const RunRequest& request, std::span<const float> latents,
+                 RunCheck& check) {
   std::vector<float> frames;  // [F][H][W][3]
-  const auto sink = [&](int64_t, std::span<const float> rgb) {
+  run.pipeline.Decode(request.config, latents, [&](int64_t, std::span<const float> rgb) {
     frames.insert(frames.end(), rgb.begin(), rgb.end());
-  };
-  const ConstView view(latents.data(),
-                       Shape{pipeline.model.config.in_channels, config.LatentFrames(),
-                             config.LatentHeight(), config.LatentWidth()});
-  DecodeVideo(pipeline.vae, view, pipeline.pool, &comm, sink);
-  if (comm.rank() != 0) return;
+  });
+  if (!run.Leads()) return;
   check.Levels(frames);
-  std::vector<float> channels_first(frames.size());
-  const size_t pixels = frames.size() / 3;
-  for (size_t i = 0; i < frames.size(); ++i) channels_first[i % 3 * pixels + i / 3] = frames[i];
-  check.Near("frames", channels_first, kLatents);
+  check.Near("frames", ChannelsFirst(frames, 3), kLatents);
 }
 
-void CheckRun(Pipeline& pipeline, const RunRequest& run, Communicator& comm, RunCheck& check) {
-  CheckSizes(run.config);
-  const std::vector<WanText> texts = EncodeTexts(pipeline, run, check);
-  CheckFirstStep(pipeline, run, texts, check);
-  std::vector<const WanText*> views;
-  for (const WanText& text : texts) views.push_back(&text);
-  const WanConfig& model = pipeline.model.config;
-  LocalAttention attention({.batch = run.config.Passes(), .heads = model.heads},
-                           VideoTokens(model, run.config), model.head_dim, pipeline.pool);
-  std::vector<float> latents, velocities;
-  const auto after = [&](const DenoiseStep& step) {
+// What is seen of the steps, on rank 0.
+struct Steps {
+  std::vector<float> velocity, latents;          // of all steps
+  std::vector<std::vector<float>> first_passes;  // before guidance
+
+  void Add(const DenoiseStep& step) {
+    velocity.insert(velocity.end(), step.velocity.begin(), step.velocity.end());
     latents.insert(latents.end(), step.latents.begin(), step.latents.end());
-    velocities.insert(velocities.end(), step.velocity.begin(), step.velocity.end());
-  };
-  DenoiseJob job;
-  job.config = run.config;
-  job.texts = views;
-  job.attention = SelfAttention(attention);
-  job.after_step = after;
-  const DenoiseResult result = Denoise(pipeline.transformer, comm, job);
-  check.Near("velocity", velocities, kLatents);
-  check.Near("latents", latents, kLatents);
-  check.Near("vae_input", Denormalised(result.latents, pipeline.vae.config), kLatents);
-  CheckFrames(pipeline, run, result.latents, comm, check);
+    if (step.done > 1) return;
+    for (const Tensor& pass : step.passes) {
+      const std::span<const float> values = Floats(pass);
+      first_passes.emplace_back(values.begin(), values.end());
+    }
+  }
+};
+
+void CheckSteps(const GoldenRun& run, const RunRequest& request, const Steps& steps,
+                RunCheck& check) {
+  const GenerationConfig& config = request.config;
+  const Schedule schedule = MakeSchedule(config.sampler, config.steps, config.flow_shift);
+  check.Equal("timesteps", schedule.timesteps);
+  check.Equal("sigmas", schedule.sigmas);
+  std::vector<float> noise(steps.first_passes.at(0).size());
+  FillNoise(config.rng, config.seed, noise);
+  check.Near("noise", noise, kNoise);
+  const char* const names[] = {"step0.cond", "step0.uncond"};
+  for (size_t i = 0; i < steps.first_passes.size(); ++i) {
+    check.Near(names[i], steps.first_passes[i], kLatents);
+  }
+  check.Near("velocity", steps.velocity, kLatents);
+  check.Near("latents", steps.latents, kLatents);
+  const auto last = std::span(steps.latents).last(noise.size());
+  check.Near("vae_input", Denormalised(last, run.pipeline.Vae().config), kLatents);
+}
+
+// Collective.
+void CheckRun(const GoldenRun& run, const RunRequest& request, RunCheck& check) {
+  const GenerationConfig& config = request.config;
+  CheckSizes(config);
+  if (run.Leads()) CheckIds(run, request, check);
+  std::vector<std::string> prompts = {request.prompt};
+  if (config.Passes() == 2) prompts.push_back(config.negative_prompt);
+  const std::vector<PromptRows> rows = run.pipeline.Encode(prompts, config.text_rows);
+  const char* const names[] = {"prompt_embeds", "negative_prompt_embeds"};
+  for (size_t i = 0; i < rows.size() && run.Leads(); ++i) {
+    check.Near(names[i], Floats(rows[i]), kEmbeddings);
+  }
+  Steps steps;
+  DenoiseHooks hooks;
+  hooks.after_step = [&](const DenoiseStep& step) { steps.Add(step); };
+  const DenoiseResult result = run.pipeline.Denoise(config, rows.front(), rows.back(), hooks);
+  if (run.Leads()) CheckSteps(run, request, steps, check);
+  CheckFrames(run, request, result.latents, check);
 }
 
 }  // namespace
 
-void VerifyGoldenRuns(const GoldenFolder& golden, Communicator& comm, ThreadPool& pool,
-                      GoldenReport& report) {
-  const auto names = golden.Files("pipeline_", ".json");
-  if (names.empty()) return report.Fail("pipeline_*.json", "", "missing");
-  Pipeline pipeline(golden.checkpoint, pool);
+void VerifyGoldenRuns(const GoldenRun& run) {
+  const auto names = run.golden.Files("pipeline_", ".json");
+  if (names.empty()) return run.report.Fail("pipeline_*.json", "", "missing");
   for (const std::string& name : names) {
     const std::string stem = name.substr(0, name.size() - 5);
-    const TensorFiles file = TensorFiles::OpenFile(golden.root / (stem + ".safetensors"));
-    RunCheck check(stem + ".safetensors", file, report);
-    CheckRun(pipeline, ReadRun(golden.root / name, name), comm, check);
+    const TensorFiles file = TensorFiles::OpenFile(run.golden.root / (stem + ".safetensors"));
+    RunCheck check(stem + ".safetensors", file, run.report);
+    CheckRun(run, ReadRun(run.golden.root / name, name), check);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "apps/verify_golden.h"
+#include "equitile/base/error.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/noise.h"
 #include "equitile/model/sampler.h"
@@ -87,10 +88,16 @@ void VerifyTrace(const std::string& file, const TensorFiles& tensors, const Case
 
 }  // namespace
 
-void VerifyGoldenSchedules(const GoldenFolder& golden, GoldenReport& report) {
+void VerifyGoldenSchedules(const GoldenRun& run) {
+  GoldenReport& report = run.report;
   const std::string file = "scheduler.safetensors";
-  if (golden.Files(file, "").empty()) return report.Fail(file, "", "missing");
-  const TensorFiles tensors = TensorFiles::OpenFile(golden.root / file);
+  if (run.golden.Files(file, "").empty()) return report.Fail(file, "", "missing");
+  try {
+    ReadSchedulerConfig(run.golden.checkpoint.Part("scheduler/scheduler_config.json"));
+  } catch (const InputError& error) {  // traces would be off too, without a reason
+    report.Fail("scheduler_config.json", "", error.what());
+  }
+  const TensorFiles tensors = TensorFiles::OpenFile(run.golden.root / file);
   for (const StoredTensor& tensor : tensors.tensors()) {
     const auto c = CaseOf(tensor.name);
     if (!c) {
@@ -107,10 +114,11 @@ void VerifyGoldenSchedules(const GoldenFolder& golden, GoldenReport& report) {
   }
 }
 
-void VerifyGoldenNoise(const GoldenFolder& golden, GoldenReport& report) {
+void VerifyGoldenNoise(const GoldenRun& run) {
+  GoldenReport& report = run.report;
   const std::string file = "noise.safetensors";
-  if (golden.Files(file, "").empty()) return report.Fail(file, "", "missing");
-  const TensorFiles tensors = TensorFiles::OpenFile(golden.root / file);
+  if (run.golden.Files(file, "").empty()) return report.Fail(file, "", "missing");
+  const TensorFiles tensors = TensorFiles::OpenFile(run.golden.root / file);
   for (const StoredTensor& tensor : tensors.tensors()) {  // "seed42.shape1x16x3"
     const auto seed = NumberAfter<uint64_t>(tensor.name, "seed");
     if (!seed) {

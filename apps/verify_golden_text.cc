@@ -24,12 +24,13 @@ constexpr Readers kReaders[] = {{"pipeline", TokenizerKind::kTransformers5},
                                 {"tokenizer_json", TokenizerKind::kJson},
                                 {"sentencepiece", TokenizerKind::kSentencePiece}};
 
-void VerifyIds(const GoldenFolder& golden, const JsonValue& text, GoldenReport& report) {
+void VerifyIds(const GoldenRun& run, const JsonValue& text) {
+  GoldenReport& report = run.report;
   const int64_t max_tokens = text["max_sequence_length"].Integer(2, 1 << 20);
   const JsonValue prompts = text["prompts"];
   std::vector<Tokenizer> tokenizers;
   for (const auto& [name, kind] : kReaders) {
-    tokenizers.push_back(Tokenizer::Open(golden.checkpoint.Part("tokenizer"), kind));
+    tokenizers.push_back(Tokenizer::Open(run.golden.checkpoint.Part("tokenizer"), kind));
   }
   for (int64_t i = 0; i < prompts.Size(); ++i) {
     const JsonValue prompt = prompts.At(i);
@@ -49,13 +50,13 @@ void VerifyIds(const GoldenFolder& golden, const JsonValue& text, GoldenReport& 
 
 // "00.ids" and "00.mask" against the ids of text.json's pipeline, as it pads them;
 // "00.prompt_embeds" from "00.ids", so that a wrong id is not a wrong encoder too.
-void VerifyEmbeddings(const GoldenFolder& golden, const JsonValue& text, ThreadPool& pool,
-                      GoldenReport& report) {
+void VerifyEmbeddings(const GoldenRun& run, const JsonValue& text) {
+  GoldenReport& report = run.report;
   const std::string file = "text.safetensors";
-  const TensorFiles tensors = TensorFiles::OpenFile(golden.root / file);
+  const TensorFiles tensors = TensorFiles::OpenFile(run.golden.root / file);
   const Tokenizer tokenizer =
-      Tokenizer::Open(golden.checkpoint.Part("tokenizer"), TokenizerKind::kTransformers5);
-  const Umt5Encoder encoder(golden.checkpoint.Part("text_encoder"));
+      Tokenizer::Open(run.golden.checkpoint.Part("tokenizer"), TokenizerKind::kTransformers5);
+  const Umt5Encoder encoder(run.golden.checkpoint.Part("text_encoder"));
   const JsonValue prompts = text["prompts"];
   std::vector<std::vector<int32_t>> real;
   for (int64_t i = 0; i < prompts.Size(); ++i) {
@@ -73,7 +74,8 @@ void VerifyEmbeddings(const GoldenFolder& golden, const JsonValue& text, ThreadP
       real.back().push_back(static_cast<int32_t>(ids[k]));
     }
   }
-  const std::vector<Tensor> rows = encoder.Encode(real, pool);
+  const std::vector<Tensor> rows =
+      encoder.Encode(real, run.pool, [&](int64_t, int64_t) { run.comm.Poll(); });
   for (size_t i = 0; i < rows.size(); ++i) {
     const StoredTensor& want = tensors[fmt::format("{:02}.prompt_embeds", i)];
     std::vector<float> got(rows[i].DataAs<float>(), rows[i].DataAs<float>() + rows[i].Elements());
@@ -85,12 +87,14 @@ void VerifyEmbeddings(const GoldenFolder& golden, const JsonValue& text, ThreadP
 
 }  // namespace
 
-void VerifyGoldenText(const GoldenFolder& golden, ThreadPool& pool, GoldenReport& report) {
-  if (golden.Files("text.json", "").empty()) return report.Fail("text.json", "", "missing");
-  const Json document = ParseJson(ReadTextFile(golden.root / "text.json"), "text.json");
+void VerifyGoldenText(const GoldenRun& run) {
+  if (run.golden.Files("text.json", "").empty()) {
+    return run.report.Fail("text.json", "", "missing");
+  }
+  const Json document = ParseJson(ReadTextFile(run.golden.root / "text.json"), "text.json");
   const JsonValue text(document, "text.json");
-  VerifyIds(golden, text, report);
-  VerifyEmbeddings(golden, text, pool, report);
+  VerifyIds(run, text);
+  VerifyEmbeddings(run, text);
 }
 
 }  // namespace equitile

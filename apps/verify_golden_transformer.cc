@@ -1,10 +1,10 @@
-// Golden passes of the transformer, stage by stage.
-#include <cstring>
-#include <map>
+// Golden passes of the transformer, stage by stage, on the ranks of a communicator.
+#include <utility>
 
-#include "apps/golden_models.h"
 #include "apps/verify_golden.h"
 #include "equitile/io/safetensors.h"
+#include "equitile/kernel/patches.h"
+#include "equitile/model/golden_stages.h"
 
 namespace equitile {
 namespace {
@@ -16,143 +16,114 @@ GoldenTolerance ToleranceOf(std::string_view what) {
   return {.max = 1e-4, .l2 = 2e-5};
 }
 
-bool IsPerToken(std::string_view what) {
-  return what.starts_with("block") || what.starts_with("head") || what == "patch_embedding";
-}
-
-std::vector<int64_t> RowsOf(const TensorFiles& file, int64_t tokens) {
-  if (const StoredTensor* rows = file.Find("rows")) {
-    std::vector<int64_t> kept = rows->Integers();
-    for (const int64_t row : kept) {
-      if (row < 0 || row >= tokens) {
-        throw InputError("{}: 'rows' holds {}; the latent has {} tokens", file.name(), row, tokens);
-      }
-    }
-    return kept;
+// What remains of height and width after diffusers' patches: the last odd row is not looked at.
+ConstView WholePatches(const Tensor& latent, const PatchSize& patch) {
+  ConstView view = latent.view();
+  const int64_t sizes[] = {1, patch.frames, patch.height, patch.width};
+  for (int dim = 1; dim < 4 && view.Rank() == 4; ++dim) {
+    view = view.Slice(dim, {0, view.Extent(dim) / sizes[dim] * sizes[dim]});
   }
-  std::vector<int64_t> rows(static_cast<size_t>(tokens));
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
-  return rows;
-}
-
-// What a tap saw, [tokens][D], in the layout of the file: only `rows`, and q, k, v by head.
-std::vector<float> InFileLayout(const std::vector<float>& data, std::string_view what,
-                                const std::vector<int64_t>& rows, const WanConfig& config) {
-  const auto d = static_cast<size_t>(config.Width()), dim = static_cast<size_t>(config.head_dim);
-  const bool by_head = what.ends_with(".q") || what.ends_with(".k") || what.ends_with(".v");
-  std::vector<float> out(rows.size() * d);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t i = 0; i < d; ++i) {
-      const size_t to = by_head ? (i / dim * rows.size() + r) * dim + i % dim : r * d + i;
-      out[to] = data[static_cast<size_t>(rows[r]) * d + i];
-    }
-  }
-  return out;
-}
-
-using Tapped = std::map<std::string, std::vector<float>, std::less<>>;
-
-void AddRotations(const TokenGrid& grid, const WanConfig& config, const std::vector<int64_t>& rows,
-                  Tapped& tapped) {
-  const RopeTable rope(grid, config.head_dim);
-  const auto half = static_cast<size_t>(config.head_dim / 2);
-  std::vector<float> cos(rows.size() * half), sin(cos.size());
-  for (size_t r = 0; r < rows.size(); ++r) {
-    rope.Angles(rows[r], std::span(cos).subspan(r * half, half),
-                std::span(sin).subspan(r * half, half));
-  }
-  tapped["rope_cos"] = std::move(cos);
-  tapped["rope_sin"] = std::move(sin);
+  return view;
 }
 
 class FileCheck {
  public:
-  FileCheck(const GoldenTransformer& model, const std::string& name, const TensorFiles& file,
-            ThreadPool& pool, GoldenReport& report)
-      : model_(model), name_(name), file_(file), pool_(pool), report_(report) {}
+  FileCheck(const GoldenRun& run, const std::string& name)
+      : run_(run),
+        name_(name),
+        file_(TensorFiles::OpenFile(run.golden.root / name)),
+        transformer_(run.pipeline.Transformer()),
+        config_(transformer_.config()),
+        stored_latent_(file_["latent"].ToF32()),
+        latent_(WholePatches(stored_latent_, config_.patch)),
+        grid_(PatchGrid(latent_, config_.patch)),
+        rows_(GoldenRows(file_, grid_.VideoTokens())),
+        attention_(run.pipeline.Attention(), {DenseMask()},
+                   {.head_dim = config_.head_dim, .layers = config_.layers}) {}
 
   void Run() {
-    const Tensor latent = file_["latent"].ToF32();
-    const TokenGrid grid = PatchGrid(latent, model_.config.patch);
-    const std::vector<int64_t> rows = RowsOf(file_, grid.VideoTokens());
-    for (const StoredTensor& tensor : file_.tensors()) {
-      const std::string_view name = tensor.name;
-      if (!name.ends_with(".timestep")) continue;
-      RunCase(std::string(name.substr(0, name.size() - 8)), latent, grid, rows);
-    }
+    for (const std::string& name : GoldenCases(file_)) RunCase(name + ".");
   }
 
  private:
-  void RunCase(const std::string& prefix, const Tensor& latent, const TokenGrid& grid,
-               const std::vector<int64_t>& rows) {
-    Tapped tapped;
-    const auto tap = [&](std::string_view what, const float* data, int64_t count, int64_t width) {
-      tapped[std::string(what)].assign(data, data + count * width);
-    };
-    WanTransformer transformer(model_.config, model_.weights, pool_);
-    const WanText text = transformer.Text(file_[prefix + "text"].ToF32(),
-                                          file_[prefix + "text_tokens"].Integers()[0], WanTap(tap));
-    const Tensor output = RunGoldenPass(transformer, latent, text,
-                                        file_[prefix + "timestep"].Floats()[0], pool_, WanTap(tap));
-    tapped["output"].assign(output.DataAs<float>(), output.DataAs<float>() + output.Elements());
-    AddRotations(grid, model_.config, rows, tapped);
+  BlockMask DenseMask() const {
+    const int64_t tokens = grid_.VideoTokens();
+    return BlockMask::Dense({.batch = 1, .heads = config_.heads},
+                            {.q_tokens = tokens, .kv_tokens = tokens});
+  }
+
+  std::vector<std::string> StagesOf(const std::string& prefix) const {
+    std::vector<std::string> names;
     for (const StoredTensor& tensor : file_.tensors()) {
       if (!tensor.name.starts_with(prefix)) continue;
       const std::string what = tensor.name.substr(prefix.size());
-      if (what == "timestep" || what == "text" || what == "text_tokens") continue;
-      const auto found = tapped.find(what);
-      if (found == tapped.end()) {
-        report_.Skip(name_, tensor.name);
-      } else if (what.starts_with("rope")) {
-        report_.Equal(name_, tensor, found->second);
-      } else {
-        report_.Near(name_, tensor,
-                     IsPerToken(what) ? InFileLayout(found->second, what, rows, model_.config)
-                                      : found->second,
-                     ToleranceOf(what));
-      }
+      if (what != "timestep" && what != "text" && what != "text_tokens") names.push_back(what);
     }
+    return names;
   }
 
-  const GoldenTransformer& model_;
+  void RunCase(const std::string& prefix) {
+    WanStages stages(config_);
+    const WanText text =
+        transformer_.Text(file_[prefix + "text"].ToF32(),
+                          file_[prefix + "text_tokens"].Integers().at(0), WanTap(stages));
+    const std::vector<std::string> names = StagesOf(prefix);
+    const std::vector<float> velocity =
+        Forward(text, file_[prefix + "timestep"].Floats().at(0), stages);
+    stages.Gather(run_.comm, names, grid_.VideoTokens());
+    if (!run_.Leads()) return;
+    stages.PutRotations(grid_, rows_);
+    stages.Put("output", velocity);
+    for (const std::string& what : names) Compare(file_[prefix + what], what, stages);
+  }
+
+  // [channels, frames, height, width], on rank 0.
+  std::vector<float> Forward(const WanText& text, float timestep, WanStages& stages) {
+    const int64_t tokens = grid_.VideoTokens(), features = config_.OutFeatures();
+    const Range home =
+        HomeTokens(1, config_.heads, tokens, run_.comm.rank(), run_.comm.size()).front();
+    const WanText* texts[] = {&text};
+    std::vector<float> rows(static_cast<size_t>(home.size() * features));
+    transformer_.Forward({.timestep = timestep,
+                          .latents = {&latent_, 1},
+                          .texts = texts,
+                          .home = {&home, 1},
+                          .attention = SelfAttention(attention_),
+                          .tap = WanTap(stages)},
+                         rows.data());
+    rows = GatherHomeRows(run_.comm, std::move(rows), tokens, features);
+    if (!run_.Leads()) return {};
+    Tensor output(DType::kF32,
+                  {config_.out_channels, latent_.Extent(1), latent_.Extent(2), latent_.Extent(3)});
+    ScatterPatches(rows.data(), config_.patch, 0, tokens, output.view());
+    return {output.DataAs<float>(), output.DataAs<float>() + output.Elements()};
+  }
+
+  void Compare(const StoredTensor& want, const std::string& what, const WanStages& stages) {
+    const std::vector<float> got = stages.InFileLayout(what, rows_);
+    if (got.empty()) return run_.report.Skip(name_, want.name);
+    if (what.starts_with("rope")) return run_.report.Equal(name_, want, got);
+    run_.report.Near(name_, want, got, ToleranceOf(what));
+  }
+
+  const GoldenRun& run_;
   const std::string name_;
-  const TensorFiles& file_;
-  ThreadPool& pool_;
-  GoldenReport& report_;
+  const TensorFiles file_;
+  WanTransformer& transformer_;
+  const WanConfig& config_;
+  const Tensor stored_latent_;
+  const ConstView latent_;
+  const TokenGrid grid_;
+  const std::vector<int64_t> rows_;
+  LayerAttention attention_;
 };
 
 }  // namespace
 
-Tensor RunGoldenPass(WanTransformer& transformer, const ConstView& latent, const WanText& text,
-                     float timestep, ThreadPool& pool, WanTap tap) {
-  const WanConfig& config = transformer.config();
-  const int64_t tokens = PatchGrid(latent, config.patch).VideoTokens();
-  LocalAttention attention({.batch = 1, .heads = config.heads}, tokens, config.head_dim, pool);
-  const Range home{0, tokens};
-  const WanText* texts[] = {&text};
-  std::vector<float> rows(static_cast<size_t>(tokens * config.OutFeatures()));
-  WanPass pass;
-  pass.timestep = timestep;
-  pass.latents = {&latent, 1};
-  pass.texts = texts;
-  pass.home = {&home, 1};
-  pass.attention = SelfAttention(attention);
-  pass.tap = tap;
-  transformer.Forward(pass, rows.data());
-  Tensor output(DType::kF32,
-                {config.out_channels, latent.Extent(1), latent.Extent(2), latent.Extent(3)});
-  ScatterPatches(rows.data(), config.patch, 0, tokens, output.view());
-  return output;
-}
-
-void VerifyGoldenTransformer(const GoldenFolder& golden, ThreadPool& pool, GoldenReport& report) {
-  const auto names = golden.Files("transformer_", ".safetensors");
-  if (names.empty()) return report.Fail("transformer_*.safetensors", "", "missing");
-  const GoldenTransformer model(golden.checkpoint, pool);
-  for (const std::string& name : names) {
-    const TensorFiles file = TensorFiles::OpenFile(golden.root / name);
-    FileCheck(model, name, file, pool, report).Run();
-  }
+void VerifyGoldenTransformer(const GoldenRun& run) {
+  const auto names = run.golden.Files("transformer_", ".safetensors");
+  if (names.empty()) return run.report.Fail("transformer_*.safetensors", "", "missing");
+  for (const std::string& name : names) FileCheck(run, name).Run();
 }
 
 }  // namespace equitile

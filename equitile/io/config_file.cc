@@ -26,6 +26,8 @@ ConfigFile& ConfigFile::operator=(ConfigFile&&) noexcept = default;
 
 bool ConfigFile::Has(const char* key) const { return document_->root().Find(key).has_value(); }
 
+bool ConfigFile::IsNull(const char* key) const { return !document_->Missing(key) && !Has(key); }
+
 int64_t ConfigFile::Integer(const char* key, int64_t fallback, int64_t min, int64_t max) const {
   return document_->Missing(key) ? fallback : document_->root()[key].Integer(min, max);
 }
@@ -35,7 +37,8 @@ double ConfigFile::Number(const char* key, double fallback, double min, double m
 }
 
 bool ConfigFile::Bool(const char* key, bool fallback) const {
-  return document_->Missing(key) ? fallback : document_->root()[key].Bool();
+  if (document_->Missing(key)) return fallback;
+  return !IsNull(key) && document_->root()[key].Bool();
 }
 
 std::string ConfigFile::Text(const char* key, const std::string& fallback) const {

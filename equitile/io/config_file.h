@@ -21,10 +21,11 @@ class ConfigFile {
   ConfigFile& operator=(ConfigFile&&) noexcept;
 
   const std::string& name() const { return name_; }
-  bool Has(const char* key) const;  // there, and not null
+  bool Has(const char* key) const;     // there, and not null
+  bool IsNull(const char* key) const;  // there, and null
 
   // The value, or `fallback` where the key is missing. All throw InputError for another kind (null
-  // too) or what is not within min and max.
+  // too, but for Bool, where it is false) or what is not within min and max.
   int64_t Integer(const char* key, int64_t fallback, int64_t min = 0,
                   int64_t max = int64_t{1} << 31) const;
   double Number(const char* key, double fallback, double min = -1e300, double max = 1e300) const;

@@ -30,6 +30,9 @@ TEST(ConfigFile, ValuesAndDefaults) {
   EXPECT_EQ(c.FindInteger("n"), 3);
   EXPECT_EQ(c.FindTexts("pair"), (std::vector<std::string>{"", "B"}));
   EXPECT_FALSE(c.Has("nothing"));
+  EXPECT_TRUE(c.IsNull("nothing"));
+  EXPECT_FALSE(c.IsNull("missing") || c.IsNull("off"));
+  EXPECT_FALSE(c.Bool("nothing", true));
 }
 
 TEST(ConfigFile, WrongKindsAreNamed) {

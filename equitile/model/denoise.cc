@@ -31,7 +31,10 @@ class Loop {
         sampler_(job.config.sampler, job.config.steps, job.config.flow_shift),
         latents_(static_cast<size_t>(shape_.Elements())) {
     EQ_CHECK(items_ == job.config.Passes(), "{} texts for {} passes", items_, job.config.Passes());
-    EQ_CHECK(transformer.config().out_channels == transformer.config().in_channels);
+    if (transformer.config().out_channels != transformer.config().in_channels) {
+      throw InputError("[model] the transformer makes {} channels of {}; a sampler needs as many",
+                       transformer.config().out_channels, transformer.config().in_channels);
+    }
     const int64_t tokens = VideoTokens(transformer.config(), job.config);
     for (int32_t rank = 0; rank < comm.size(); ++rank) {
       homes_.push_back(HomeTokens(items_, transformer.config().heads, tokens, rank, comm.size()));
@@ -39,6 +42,7 @@ class Loop {
     out_ = AlignedBuffer<float>(Total(Home()) * Features());
     if (!Leads()) return;
     for (int64_t item = 0; item < items_; ++item) velocity_.emplace_back(DType::kF32, shape_);
+    if (items_ == 2) guided_.resize(latents_.size());
     for (int32_t rank = 1; rank < comm.size(); ++rank) {
       arrivals_.emplace_back(Total(homes_[static_cast<size_t>(rank)]) * Features());
     }
@@ -63,7 +67,8 @@ class Loop {
                          .seconds = timer.Seconds(),
                          .sampler = &sampler_,
                          .latents = latents_,
-                         .velocity = {velocity_[0].DataAs<float>(), latents_.size()},
+                         .velocity = Guided(),
+                         .passes = velocity_,
                          .times = times,
                          .stopping = stopping && step < sampler_.steps()});
       }
@@ -141,17 +146,21 @@ class Loop {
     return stop != 0;
   }
 
-  // Guidance into velocity_[0], then the sampler's step.
+  // What the sampler is given: the only pass, or both of them with guidance.
+  std::span<const float> Guided() const {
+    if (items_ == 2) return guided_;
+    return {velocity_[0].DataAs<float>(), latents_.size()};
+  }
+
   void Advance() {
-    const std::span<float> velocity(velocity_[0].DataAs<float>(), latents_.size());
     if (items_ == 2) {
       const auto guidance = static_cast<float>(job_.config.guidance);
-      const float* uncond = velocity_[1].DataAs<float>();
-      for (size_t i = 0; i < velocity.size(); ++i) {
-        velocity[i] = uncond[i] + guidance * (velocity[i] - uncond[i]);
+      const float *cond = velocity_[0].DataAs<float>(), *uncond = velocity_[1].DataAs<float>();
+      for (size_t i = 0; i < guided_.size(); ++i) {
+        guided_[i] = uncond[i] + guidance * (cond[i] - uncond[i]);
       }
     }
-    sampler_.Step(velocity, latents_);
+    sampler_.Step(Guided(), latents_);
     for (float value : latents_) {
       if (!std::isfinite(value)) {
         throw Error(
@@ -172,6 +181,7 @@ class Loop {
   std::vector<std::vector<Range>> homes_;  // [ranks][items]
   AlignedBuffer<float> out_;               // [home tokens][features]
   std::vector<Tensor> velocity_;           // [items], rank 0
+  std::vector<float> guided_;              // with two items
   std::vector<AlignedBuffer<float>> arrivals_;
 };
 

@@ -14,6 +14,7 @@
 #include "equitile/model/sampler.h"
 #include "equitile/model/self_attention.h"
 #include "equitile/model/wan_transformer.h"
+#include "equitile/tensor/tensor.h"
 
 namespace equitile {
 
@@ -30,6 +31,7 @@ struct DenoiseStep {
   const Sampler* sampler = nullptr;
   std::span<const float> latents;
   std::span<const float> velocity;  // after guidance, as given to the sampler
+  std::span<const Tensor> passes;   // before guidance: the prompt's, then the negative prompt's
   WanTimes times;                   // of this step, on rank 0
   bool stopping = false;            // a rank was asked to stop: no step follows
 };

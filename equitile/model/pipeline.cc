@@ -121,35 +121,51 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
                             .resume = hooks.resume});
 }
 
-void Pipeline::LoadVae() {
-  if (vae_ != nullptr) return;
+WanTransformer& Pipeline::Transformer() {
+  Load();
+  return *transformer_;
+}
+
+Executor& Pipeline::Attention() {
+  Load();
+  return *executor_;
+}
+
+const VaeWeights& Pipeline::Vae() {
+  if (vae_ != nullptr) return *vae_;
   vae_ = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
   if (vae_->config.z_dim != config_.out_channels) {
     throw InputError("[model] {}: the VAE decodes {} channels, the transformer makes {}",
                      folder_.root().string(), vae_->config.z_dim, config_.out_channels);
   }
+  if (vae_->config.SpatialScale() != 8 || vae_->config.TemporalScale() != 4) {
+    throw InputError(
+        "[model] {}: the VAE makes {} pixels and {} frames of a latent; must be 8 and 4",
+        folder_.root().string(), vae_->config.SpatialScale(), vae_->config.TemporalScale());
+  }
+  return *vae_;
 }
 
 void Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,
                       VaeFrameSink sink) {
-  LoadVae();
+  const VaeWeights& vae = Vae();
   const ConstView view(latents.data(), LatentShape(config));
   if (options_.tiles_vae) {
-    DecodeVideoTiled(*vae_, view, {}, pool_, &comm_, sink);
+    DecodeVideoTiled(vae, view, {}, pool_, &comm_, sink);
   } else {
-    DecodeVideo(*vae_, view, pool_, &comm_, sink);
+    DecodeVideo(vae, view, pool_, &comm_, sink);
   }
 }
 
 std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<const float> latents,
                                      int64_t frames) {
-  LoadVae();
+  const VaeWeights& vae = Vae();
   const Shape shape = LatentShape(config);
   frames = std::min(frames, shape[1]);
   const ConstView view(latents.data(), shape);
   std::vector<float> strip;
   for (int64_t i = 0; i < frames; ++i) {
-    VaeDecoder decoder(*vae_, shape[2], shape[3], pool_);
+    VaeDecoder decoder(vae, shape[2], shape[3], pool_);
     const int64_t row = 3 * decoder.Width();
     strip.resize(static_cast<size_t>(decoder.Height() * frames * row));
     decoder.Push(view.Select(1, i * shape[1] / frames), [&](int64_t, std::span<const float> rgb) {

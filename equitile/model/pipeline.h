@@ -86,9 +86,13 @@ class Pipeline {
   BalanceReport Balance() const;
   const WanConfig& transformer_config() const { return config_; }
 
+  // The parts themselves, loaded where nobody has: for those who look inside.
+  WanTransformer& Transformer();
+  Executor& Attention();
+  const VaeWeights& Vae();
+
  private:
   std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
-  void LoadVae();
   Shape LatentShape(const GenerationConfig& config) const;
   void PrepareAttention(const GenerationConfig& config);
 

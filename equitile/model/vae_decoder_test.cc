@@ -6,13 +6,14 @@
 
 #include <cmath>
 #include <cstring>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "equitile/base/error.h"
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/io/safetensors.h"
+#include "equitile/model/golden_stages.h"
 
 namespace equitile {
 namespace {
@@ -33,56 +34,33 @@ const TensorFiles& GoldenFile() {
 }
 
 struct Clip {
-  std::vector<float> frames;  // [F][H][W][3]
-  // Per latent frame and stage: [frames][H][W][channels].
-  std::vector<std::map<std::string, std::vector<float>>> stages;
+  VaeStages stages;
   int64_t count = 0, bytes = 0;
 };
 
 Clip Decode(const Tensor& latents, int threads, Communicator* comm = nullptr, bool tapped = false) {
   ThreadPool pool(threads);
   VaeDecoder decoder(TinyWeights(), latents.shape()[2], latents.shape()[3], pool, comm);
-  Clip clip;
-  const auto sink = [&](int64_t frame, std::span<const float> rgb) {
-    EXPECT_EQ(frame, clip.count++);
-    EXPECT_EQ(static_cast<int64_t>(rgb.size()), decoder.Height() * decoder.Width() * 3);
-    clip.frames.insert(clip.frames.end(), rgb.begin(), rgb.end());
-  };
-  const auto tap = [&](const VaeStage& stage) {
-    std::vector<float>& to = clip.stages.back()[std::string(stage.name)];
-    for (int64_t y = 0; y < stage.plane.height; ++y) {
-      for (int64_t x = 0; x < stage.plane.width; ++x) {
-        const float* p = stage.pixels + y * stage.plane.RowStride() + x * stage.plane.Pixel();
-        to.insert(to.end(), p, p + stage.plane.channels);
-      }
-    }
-  };
-  for (int64_t f = 0; f < latents.shape()[1]; ++f) {
-    clip.stages.emplace_back();
-    decoder.Push(latents.view().Select(1, f), sink, tapped ? VaeTap(tap) : VaeTap());
-  }
+  Clip clip{.stages = VaeStages(decoder, latents, tapped)};
+  const auto frame = static_cast<size_t>(decoder.Height() * decoder.Width() * 3);
+  EXPECT_EQ(clip.stages.frames().size() % frame, 0u);
+  clip.count = static_cast<int64_t>(clip.stages.frames().size() / frame);
   clip.bytes = decoder.Bytes();
   return clip;
 }
 
-// Stored [channels, frames, height, width], computed [frames, height, width, channels].
-void ExpectNear(const std::vector<float>& computed, const StoredTensor& stored,
-                const std::string& name, double tolerance = 3e-5) {
-  const std::vector<float> expected = stored.Floats();
-  ASSERT_EQ(computed.size(), expected.size()) << name;
+void ExpectNear(const VaeStages& stages, const std::string& clip, const std::string& what) {
+  const std::vector<float> expected = GoldenFile()[clip + "." + what].Floats();
+  const std::vector<float> computed = stages.InFileLayout(what);
+  ASSERT_EQ(computed.size(), expected.size()) << clip << " " << what;
   double squares = 0.0, worst = 0.0;
-  for (float value : expected) squares += static_cast<double>(value) * value;
-  const double rms = std::sqrt(squares / static_cast<double>(expected.size()));
-  const auto channels = static_cast<size_t>(stored.shape[0]);
-  const size_t pixels = expected.size() / channels;
-  for (size_t p = 0; p < pixels; ++p) {
-    for (size_t c = 0; c < channels; ++c) {
-      const double error =
-          std::fabs(static_cast<double>(computed[p * channels + c]) - expected[c * pixels + p]);
-      if (!(error <= worst)) worst = error;
-    }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    squares += static_cast<double>(expected[i]) * expected[i];
+    const double error = std::fabs(static_cast<double>(computed[i]) - expected[i]);
+    if (!(error <= worst)) worst = error;
   }
-  EXPECT_LE(worst / rms, tolerance) << name;
+  const double rms = std::sqrt(squares / static_cast<double>(expected.size()));
+  EXPECT_LE(worst / rms, 3e-5) << clip << " " << what;
 }
 
 std::vector<std::string> DecodeCases() {
@@ -101,9 +79,9 @@ TEST(VaeDecoder, FramesOfDiffusers) {
   ASSERT_GE(cases.size(), 3u);
   for (const std::string& name : cases) {
     const Clip clip = Decode(GoldenFile()[name + ".latent"].ToF32(), 2);
-    ExpectNear(clip.frames, GoldenFile()[name + ".frames"], name);
-    std::vector<uint8_t> bytes(clip.frames.size());
-    ToBytes(clip.frames, bytes);
+    ExpectNear(clip.stages, name, "frames");
+    std::vector<uint8_t> bytes(clip.stages.frames().size());
+    ToBytes(clip.stages.frames(), bytes);
     const auto expected = GoldenFile()[name + ".frames_uint8"].bytes;
     ASSERT_EQ(bytes.size(), expected.size());
     size_t off = 0;
@@ -119,28 +97,19 @@ TEST(VaeDecoder, FramesOfDiffusers) {
 TEST(VaeDecoder, StagesOfDiffusers) {
   const std::string name = "decode_2x2x3";
   const Clip clip = Decode(GoldenFile()[name + ".latent"].ToF32(), 2, nullptr, true);
-  std::vector<float> denormalised, post_quant;
-  for (const auto& stages : clip.stages) {
-    const auto append = [](std::vector<float>& to, const std::vector<float>& from) {
-      to.insert(to.end(), from.begin(), from.end());
-    };
-    append(denormalised, stages.at("latent_denormalised"));
-    append(post_quant, stages.at("post_quant_conv"));
-  }
-  ExpectNear(denormalised, GoldenFile()[name + ".latent_denormalised"], "denormalised");
-  ExpectNear(post_quant, GoldenFile()[name + ".chunk0.post_quant_conv"], "post_quant_conv");
-  for (size_t chunk : {0, 1}) {
+  ExpectNear(clip.stages, name, "latent_denormalised");
+  ExpectNear(clip.stages, name, "chunk0.post_quant_conv");
+  for (int chunk : {0, 1}) {
     for (const char* stage :
          {"conv_in", "mid_block", "up_block0", "up_block1", "up_block2", "up_block3", "conv_out"}) {
-      const std::string tensor = fmt::format("{}.chunk{}.{}", name, chunk, stage);
-      ExpectNear(clip.stages[chunk].at(stage), GoldenFile()[tensor], tensor);
+      ExpectNear(clip.stages, name, fmt::format("chunk{}.{}", chunk, stage));
     }
   }
 }
 
 bool SameBits(const Clip& a, const Clip& b) {
-  return a.frames.size() == b.frames.size() &&
-         std::memcmp(a.frames.data(), b.frames.data(), a.frames.size() * sizeof(float)) == 0;
+  const std::vector<float>&x = a.stages.frames(), &y = b.stages.frames();
+  return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
 }
 
 TEST(VaeDecoder, SameBitsOnAnyNumberOfThreads) {
@@ -157,16 +126,16 @@ TEST(VaeDecoder, SameBitsOnAnyNumberOfRanks) {
     const Tensor latents = GoldenFile()[name + ".latent"].ToF32();
     const Clip one = Decode(latents, 1);
     for (int32_t ranks : {2, 3, 5}) {
-      Clip several;
+      std::optional<Clip> several;
       RunRanks(ranks, [&](Communicator& comm) {
         Clip clip = Decode(latents, comm.rank() % 2 + 1, &comm);
         if (comm.rank() == 0) {
           several = std::move(clip);
         } else {
-          EXPECT_TRUE(clip.frames.empty());
+          EXPECT_TRUE(clip.stages.frames().empty());
         }
       });
-      EXPECT_TRUE(SameBits(one, several)) << name << " on " << ranks << " ranks";
+      EXPECT_TRUE(SameBits(one, *several)) << name << " on " << ranks << " ranks";
     }
   }
 }

@@ -25,7 +25,7 @@ int64_t WanConfig::Parameters() const {
 WanConfig ReadWanConfig(const std::filesystem::path& config_json) {
   const ConfigFile file(config_json);
   file.CheckClass("WanTransformer3DModel");
-  for (const char* key : {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}) {
+  for (const char* key : {"image_dim", "added_kv_proj_dim"}) {
     if (file.Has(key)) file.Fail(key, "image-to-video is not supported; must be null");
   }
   WanConfig config;
@@ -43,7 +43,10 @@ WanConfig ReadWanConfig(const std::filesystem::path& config_json) {
   size("ffn_dim", config.ffn_dim);
   size("num_layers", config.layers);
   size("rope_max_seq_len", config.rope_max_seq_len);
-  config.out_channels = file.FindInteger("out_channels", 1, kMostSize).value_or(16);
+  // Null and 0 mean "as many as go in"; a file that leaves it out means 16, whatever goes in.
+  config.out_channels =
+      file.IsNull("out_channels") ? 0 : file.Integer("out_channels", 16, 0, kMostSize);
+  if (config.out_channels == 0) config.out_channels = config.in_channels;
   config.cross_attn_norm = file.Bool("cross_attn_norm", config.cross_attn_norm);
   config.eps = static_cast<float>(file.Number("eps", 1e-6, 0.0, 1.0));
   if (config.head_dim % kHeadDimStep != 0 || config.head_dim > kMaxHeadDim) {

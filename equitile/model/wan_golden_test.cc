@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "equitile/io/safetensors.h"
+#include "equitile/model/golden_stages.h"
 #include "equitile/model/wan_transformer.h"
 #include "equitile/model/wan_transformer_testing.h"
 
@@ -44,19 +44,13 @@ struct Case {
   float timestep;
 };
 
-using Tapped = std::map<std::string, std::vector<float>>;
-
-// One pass on one rank; everything that taps see goes into `tapped`, per token [tokens][width].
-Tensor RunCase(const TinyModel& model, const Case& c, int threads, Tapped* tapped = nullptr) {
+// One pass on one rank; what taps see goes into `stages`.
+Tensor RunCase(const TinyModel& model, const Case& c, int threads, WanStages* stages = nullptr) {
   ThreadPool pool(threads);
   WanTransformer transformer(model.config, model.weights, pool);
-  auto tap = [&](std::string_view name, const float* data, int64_t rows, int64_t width) {
-    (*tapped)[std::string(name)].assign(data, data + rows * width);
-  };
-  const WanText text =
-      transformer.Text(c.text, c.text_tokens, tapped != nullptr ? WanTap(tap) : WanTap());
-  return testing::RunPass(transformer, {&c.latent, 1}, {&text, 1}, c.timestep, 1, pool,
-                          tapped != nullptr ? WanTap(tap) : WanTap());
+  const WanTap tap = stages != nullptr ? WanTap(*stages) : WanTap();
+  const WanText text = transformer.Text(c.text, c.text_tokens, tap);
+  return testing::RunPass(transformer, {&c.latent, 1}, {&text, 1}, c.timestep, 1, pool, tap);
 }
 
 struct Difference {
@@ -80,65 +74,30 @@ Difference Compare(std::span<const float> a, std::span<const float> b) {
   return result;
 }
 
-// What a tap saw, in the layout of the file: only tokens `rows`, and q, k, v by head.
-std::vector<float> InFileLayout(const std::vector<float>& data, const std::string& name,
-                                const std::vector<int64_t>& rows, const WanConfig& config) {
-  const auto d = static_cast<size_t>(config.Width()), dim = static_cast<size_t>(config.head_dim);
-  const bool by_head = name.ends_with(".q") || name.ends_with(".k") || name.ends_with(".v");
-  std::vector<float> out(rows.size() * d);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t i = 0; i < d; ++i) {
-      const size_t to = by_head ? (i / dim * rows.size() + r) * dim + i % dim : r * d + i;
-      out[to] = data[static_cast<size_t>(rows[r]) * d + i];
-    }
-  }
-  return out;
-}
-
-std::vector<int64_t> RowsOf(const TensorFiles& file, int64_t tokens) {
-  if (file.Find("rows") != nullptr) return file["rows"].Integers();
-  std::vector<int64_t> rows(static_cast<size_t>(tokens));
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i);
-  return rows;
-}
-
 class WanGolden : public ::testing::TestWithParam<const char*> {
  protected:
   const TensorFiles file = TensorFiles::OpenFile(kGolden / GetParam());
 
-  std::vector<std::string> Cases() const {
-    std::vector<std::string> names;
-    for (const StoredTensor& tensor : file.tensors()) {
-      const size_t dot = tensor.name.find(".timestep");
-      if (dot != std::string::npos && dot + 9 == tensor.name.size()) {
-        names.push_back(tensor.name.substr(0, dot));
-      }
-    }
-    return names;
-  }
+  std::vector<std::string> Cases() const { return GoldenCases(file); }
 };
 
 TEST_P(WanGolden, EveryTensorWithinItsTolerance) {
   const TinyModel model;
   for (const std::string& name : Cases()) {
     const Case c(file, name);
-    Tapped tapped;
-    const Tensor output = RunCase(model, c, 2, &tapped);
-    tapped["output"].assign(output.DataAs<float>(), output.DataAs<float>() + output.Elements());
+    WanStages stages(model.config);
+    const Tensor output = RunCase(model, c, 2, &stages);
+    stages.Put("output", {output.DataAs<float>(), static_cast<size_t>(output.Elements())});
     const TokenGrid grid = PatchGrid(c.latent, model.config.patch);
-    const auto rows = RowsOf(file, grid.VideoTokens());
+    const auto rows = GoldenRows(file, grid.VideoTokens());
     for (const StoredTensor& tensor : file.tensors()) {
       if (!tensor.name.starts_with(name + ".")) continue;
       const std::string what = tensor.name.substr(name.size() + 1);
       if (what.starts_with("timestep") && what != "timestep_proj") continue;
       if (what.starts_with("rope") || what == "text" || what == "text_tokens") continue;
-      const auto found = tapped.find(what);
-      ASSERT_NE(found, tapped.end()) << what;
       const std::vector<float> want = tensor.Floats();
-      const bool per_token =
-          what.starts_with("block") || what.starts_with("head") || what == "patch_embedding";
-      const std::vector<float> got =
-          per_token ? InFileLayout(found->second, what, rows, model.config) : found->second;
+      const std::vector<float> got = stages.InFileLayout(what, rows);
+      ASSERT_FALSE(got.empty()) << what;
       const Difference difference = Compare(got, want);
       double tolerance = 1e-4, l2_tolerance = 2e-5;
       if (what == "patch_embedding" || what == "text_projected") tolerance = 1e-5;
@@ -155,18 +114,11 @@ TEST_P(WanGolden, RotationsBitForBit) {
   const TinyModel model;
   const Case c(file, "cond");
   const TokenGrid grid = PatchGrid(c.latent, model.config.patch);
-  const RopeTable rope(grid, model.config.head_dim);
-  const auto rows = RowsOf(file, grid.VideoTokens());
-  const auto half = static_cast<size_t>(model.config.head_dim / 2);
-  const auto cos = file["cond.rope_cos"].Floats(), sin = file["cond.rope_sin"].Floats();
-  std::vector<float> our_cos(half), our_sin(half);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    rope.Angles(rows[r], our_cos, our_sin);
-    for (size_t i = 0; i < half; ++i) {
-      ASSERT_EQ(our_cos[i], cos[r * half + i]) << "token " << rows[r] << " pair " << i;
-      ASSERT_EQ(our_sin[i], sin[r * half + i]) << "token " << rows[r] << " pair " << i;
-    }
-  }
+  const auto rows = GoldenRows(file, grid.VideoTokens());
+  WanStages stages(model.config);
+  stages.PutRotations(grid, rows);
+  EXPECT_EQ(stages.InFileLayout("rope_cos", rows), file["cond.rope_cos"].Floats());
+  EXPECT_EQ(stages.InFileLayout("rope_sin", rows), file["cond.rope_sin"].Floats());
 }
 
 TEST_P(WanGolden, ThreadsRanksAndBatchDoNotChangeABit) {

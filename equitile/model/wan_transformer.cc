@@ -259,6 +259,7 @@ class WanTransformer::Pass {
       auto normed = Normed(norm);
       Project(block.cross_q, LinearRowProducer(normed), qkv_);
     } else {
+      Tap("cross.input", hidden_, d_);
       Project(block.cross_q, ConstView(hidden_, {tokens_, d_}), qkv_);
     }
     Statistics(qkv_, d_, inverse_q_);

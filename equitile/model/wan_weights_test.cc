@@ -48,9 +48,21 @@ TEST(WanConfig, TinyAndDefaults) {
             1e-5f);
 }
 
+// As the constructor of diffusers takes them.
+TEST(WanConfig, NullAndMissing) {
+  EXPECT_EQ(Parse(R"({"in_channels": 8})").out_channels, 16);
+  EXPECT_EQ(Parse(R"({"in_channels": 8, "out_channels": null})").out_channels, 8);
+  EXPECT_EQ(Parse(R"({"in_channels": 8, "out_channels": 0})").out_channels, 8);
+  EXPECT_TRUE(Parse("{}").cross_attn_norm);
+  EXPECT_FALSE(Parse(R"({"cross_attn_norm": null})").cross_attn_norm);
+  EXPECT_EQ(Parse(R"({"qk_norm": null, "pos_embed_seq_len": 514})"), WanConfig());  // not looked at
+  EXPECT_THROW(Parse(R"({"num_layers": null})"), InputError);
+  EXPECT_THROW(Parse(R"({"out_channels": "16"})"), InputError);
+}
+
 TEST(WanConfig, RefusesOtherModels) {
   EXPECT_THROW(Parse(R"({"_class_name": "FluxTransformer2DModel"})"), InputError);
-  for (const char* key : {"image_dim", "added_kv_proj_dim", "pos_embed_seq_len"}) {
+  for (const char* key : {"image_dim", "added_kv_proj_dim"}) {
     const std::string message = MessageOf([&] { Parse(fmt::format(R"({{"{}": 1280}})", key)); });
     EXPECT_NE(message.find(key), std::string::npos) << message;
     EXPECT_NO_THROW(Parse(fmt::format(R"({{"{}": null}})", key)));

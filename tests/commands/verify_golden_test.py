@@ -1,13 +1,16 @@
 """`equitile verify --golden`: green for the stored files, and able to fail: a value that is off is named."""
 import json
+import os
 import pathlib
 import shutil
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "golden"
+OTHER = GOLDEN.parent / "golden_other"  # other sizes, types and switches everywhere
 
 
 @pytest.fixture
@@ -27,20 +30,49 @@ def change(path, tensor, by, dtype=np.float32, index=5):
     path.write_bytes(data)
 
 
-def test_all_green_with_the_same_bits_on_any_threads(equitile):
-    digests = set()
-    for threads in (1, 2, 3):
-        outcome = equitile("verify", "--golden", GOLDEN, "--json", "--threads", threads)
-        assert outcome.code == 0, outcome.out + outcome.err
-        said = json.loads(outcome.out)
-        assert said["ok"] and all(entry["ok"] for entry in said["files"])
-        assert {entry["file"] for entry in said["files"]} == {
-            "text.json", *(path.name for path in GOLDEN.glob("*.safetensors"))}
-        for entry in said["files"]:
-            assert entry["error"] <= entry["tolerance"] or entry["error"] == entry["tolerance"] == 0
-            assert entry.keys() >= {"file", "tensor", "error", "tolerance", "at", "ok"}
-        digests.add(said["digest"])
+def green(outcome, golden):
+    """The digest of a run in which everything is within its tolerance."""
+    assert outcome.code == 0, outcome.out + outcome.err
+    said = json.loads(outcome.out)
+    assert said["ok"] and all(entry["ok"] for entry in said["files"])
+    assert {entry["file"] for entry in said["files"]} == {
+        "text.json", *(path.name for path in golden.glob("*.safetensors"))}
+    for entry in said["files"]:
+        assert entry["error"] <= entry["tolerance"] or entry["error"] == entry["tolerance"] == 0
+        assert entry.keys() >= {"file", "tensor", "error", "tolerance", "at", "ok"}
+    assert {run["digest"] for run in said["runs"]} == {said["digest"]}
+    return said["digest"]
+
+
+def mpirun(ranks, *args):
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, os.environ["EQUITILE"], *args]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("golden", [GOLDEN, OTHER], ids=["golden", "other"])
+def test_all_green_with_the_same_bits_on_any_ranks_and_threads(equitile, golden):
+    digests = {green(equitile("verify", "--golden", golden, "--json", "--threads", threads), golden) for threads in (1, 2, 3)}
+    outcome = equitile("verify", "--golden", golden, "--json", "--ranks", "1,2,3,5")
+    digests.add(green(outcome, golden))
+    assert [run["ranks"] for run in json.loads(outcome.out)["runs"]] == [1, 2, 3, 5]
     assert len(digests) == 1
+
+
+def test_says_so_in_a_table(equitile):
+    outcome = equitile("verify", "--golden", OTHER, "--ranks", "1,3")
+    assert outcome.code == 0 and "\n3 ranks of " in outcome.out and outcome.out.endswith("the same bits on all\n")
+    assert outcome.out.count("all within tolerance; bits ") == 2
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
+def test_same_bits_under_mpirun(equitile):
+    one = green(equitile("verify", "--golden", GOLDEN, "--json"), GOLDEN)
+    done = mpirun(2, "verify", "--golden", GOLDEN, "--json", "-t", 1)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["digest"] == one and said["runs"][0]["ranks"] == 2
+    done = mpirun(2, "verify", "--golden", GOLDEN, "--ranks", 2)
+    assert done.returncode == 2 and "--ranks" in done.stderr
 
 
 @pytest.mark.parametrize("file, tensor, by, dtype, at", [
