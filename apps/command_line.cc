@@ -30,15 +30,11 @@ bool IsLongFlag(std::string_view arg) { return arg.size() > 2 && arg.starts_with
 
 std::string_view FlagName(std::string_view arg) { return arg.substr(0, arg.find('=')); }
 
-// "--head_dim=64" -> "--head-dim=64"; values and everything after a bare "--" stay as they are.
-std::vector<std::string> WithDashes(std::vector<std::string> args) {
-  for (std::string& arg : args) {
-    if (arg == "--") break;
-    if (!IsLongFlag(arg)) continue;
-    const auto name_end = arg.begin() + static_cast<std::ptrdiff_t>(FlagName(arg).size());
-    std::replace(arg.begin(), name_end, '_', '-');
-  }
-  return args;
+// "--head_dim=64" -> "--head-dim=64"
+std::string WithDashes(std::string arg) {
+  const auto name_end = arg.begin() + static_cast<std::ptrdiff_t>(FlagName(arg).size());
+  std::replace(arg.begin(), name_end, '_', '-');
+  return arg;
 }
 
 // Levenshtein distance, for "did you mean".
@@ -97,31 +93,68 @@ void CallThemCommands(CLI::App& app) {
   }
 }
 
-// Flags and commands that do not exist, before CLI11 sees them: it would complain first about
-// whatever else is missing, and cannot suggest the right spelling. Returns the command that the
-// arguments name.
-const CLI::App& CheckNames(const CLI::App& root, const std::vector<std::string>& args) {
-  const CLI::App* app = &root;
-  for (const std::string& arg : args) {
-    if (arg == "--") break;
-    if (IsLongFlag(arg)) {
-      const std::string name(FlagName(arg));
-      if (app->get_option_no_throw(name) == nullptr) {
-        throw InputError("unknown flag {}{} (see {} --help)", name,
-                         Suggestion(name, LongFlags(*app)), CommandPath(*app));
+// What is wrong with the arguments that CLI11 cannot say well: it would complain first about
+// whatever else is missing, cannot suggest the right spelling, and takes a value like "--a b" for a
+// flag.
+class ArgumentWalk {
+ public:
+  ArgumentWalk(const CLI::App& root, std::vector<std::string> args)
+      : command_(&root), args_(std::move(args)) {
+    for (size_t i = 0; i < args_.size() && args_[i] != "--"; ++i) {
+      if (IsLongFlag(args_[i])) {
+        i += Flag(i, args_[i] = WithDashes(args_[i]));
+      } else if (args_[i].starts_with("-") && args_[i].size() == 2) {
+        i += JoinValue(i, command_->get_option_no_throw(args_[i]));
+      } else if (!args_[i].starts_with("-")) {
+        Word(args_[i]);
       }
-      continue;
     }
-    const std::vector<std::string> names = CommandNames(*app);
-    if (names.empty() || arg.starts_with("-")) continue;
+    std::erase(args_, kJoined);
+  }
+
+  const CLI::App& command() const { return *command_; }  // that the arguments name
+  const std::vector<std::string>& args() const { return args_; }
+
+ private:
+  // In the place of values that have joined their flags; no argument holds a zero byte.
+  static inline const std::string kJoined{'\0'};
+
+  // How many more arguments it takes.
+  size_t Flag(size_t i, const std::string& arg) {
+    const std::string name(FlagName(arg));
+    const CLI::Option* option = command_->get_option_no_throw(name);
+    if (option == nullptr) {
+      throw InputError("unknown flag {}{} (see {} --help)", name,
+                       Suggestion(name, LongFlags(*command_)), CommandPath(*command_));
+    }
+    return arg.size() > name.size() ? 0 : JoinValue(i, option);
+  }
+
+  size_t JoinValue(size_t i, const CLI::Option* option) {
+    if (option == nullptr || option->get_expected_min() < 1 || i + 1 >= args_.size()) return 0;
+    std::string& value = args_[i + 1];
+    if (!value.starts_with("-") || value.size() < 2 || option->get_lnames().empty()) return 1;
+    if (command_->get_option_no_throw(WithDashes(std::string(FlagName(value)))) != nullptr) {
+      throw InputError("{}: a value is missing (see {} --help)", args_[i], CommandPath(*command_));
+    }
+    args_[i] = fmt::format("--{}={}", option->get_lnames().front(), value);
+    value = kJoined;
+    return 1;
+  }
+
+  void Word(const std::string& arg) {
+    const std::vector<std::string> names = CommandNames(*command_);
+    if (names.empty()) return;
     if (std::find(names.begin(), names.end(), arg) == names.end()) {
       throw InputError("unknown command '{}'{} (see {} --help)", arg, Suggestion(arg, names),
-                       CommandPath(*app));
+                       CommandPath(*command_));
     }
-    app = app->get_subcommand(arg);
+    command_ = command_->get_subcommand(arg);
   }
-  return *app;
-}
+
+  const CLI::App* command_;
+  std::vector<std::string> args_;
+};
 
 // CLI11's complaint, in the words that the rest of the program uses.
 [[noreturn]] void Reword(const CLI::ParseError& error, const CLI::App& command) {
@@ -140,18 +173,6 @@ const CLI::App& CheckNames(const CLI::App& root, const std::vector<std::string>&
     throw InputError("which command? {} {}", fmt::join(names, ", "), hint);
   }
   throw InputError("{} {}", text, hint);
-}
-
-void Parse(CLI::App& app, const std::vector<std::string>& args) {
-  const CLI::App& command = CheckNames(app, args);
-  try {
-    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 wants them reversed
-  } catch (const CLI::Success& request) {                             // --help, --version
-    app.exit(request, std::cout, std::cerr);
-    std::cout.flush();
-  } catch (const CLI::ParseError& error) {
-    Reword(error, command);
-  }
 }
 
 int ComplainAlways(int exit_code, std::string message) {
@@ -176,6 +197,18 @@ void SilenceStdout() {
 }
 
 }  // namespace
+
+void ParseArguments(CLI::App& app, std::vector<std::string> args) {
+  const ArgumentWalk walk(app, std::move(args));
+  try {  // CLI11 wants them reversed
+    app.parse(std::vector<std::string>(walk.args().rbegin(), walk.args().rend()));
+  } catch (const CLI::Success& request) {  // --help, --version
+    app.exit(request, std::cout, std::cerr);
+    std::cout.flush();
+  } catch (const CLI::ParseError& error) {
+    Reword(error, walk.command());
+  }
+}
 
 int ExitCodeOf(const std::function<void()>& work) {
   try {
@@ -211,7 +244,7 @@ int RunCommandLine(const std::vector<std::string>& args) {
     CallThemCommands(app);
     app.footer(
         "equitile COMMAND --help shows the flags of one command, with examples.");  // not inherited
-    Parse(app, WithDashes(args));
+    ParseArguments(app, args);
   });
 }
 

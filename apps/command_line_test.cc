@@ -51,6 +51,7 @@ TEST(CommandLine, MistakesAreOneLineAndExitCode2) {
                                              {"inspect"},
                                              {"inspect", "a", "b"},
                                              {"inspect", "--png"},
+                                             {"generate", "-p", "--json", "-o", "x.mp4"},
                                              {"inspect", "x.npy", "--layer", "-1"}}) {
     const Outcome outcome = RunWith(args);
     EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
@@ -64,6 +65,17 @@ TEST(CommandLine, SuggestsTheNearestName) {
   EXPECT_NE(RunWith({"--verzion"}).err.find("did you mean --version?"), std::string::npos);
   EXPECT_NE(RunWith({"bensh"}).err.find("did you mean bench?"), std::string::npos);
   EXPECT_EQ(RunWith({"--something-else"}).err.find("did you mean"), std::string::npos);
+}
+
+// A value may look like a flag, as long as it is none.
+TEST(CommandLine, ValuesThatBeginWithDashes) {
+  for (const char* name : {"--_a_b", "-x.npy", "--1 2=3"}) {
+    const Outcome outcome = RunWith({"plan", "--mask", name, "--for-ranks", "2"});
+    EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("unknown flag"), std::string::npos) << outcome.err;
+  }
+  EXPECT_NE(RunWith({"plan", "--mask", "--json"}).err.find("--mask: a value is missing"),
+            std::string::npos);
 }
 
 TEST(CommandLine, ExceptionsBecomeExitCodes) {

@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/compare_html.h"
+#include "apps/compare_prompts.h"
 #include "apps/flags.h"
 #include "apps/table.h"
 #include "equitile/base/error.h"
@@ -23,7 +24,12 @@ constexpr const char* kExamples =
     "  equitile compare a.mp4 b.mp4                    PSNR and SSIM, mean and worst frame\n"
     "  equitile compare frames_a/ frames_b/ --json     folders of PNG, every frame\n"
     "  equitile compare a.mp4 b.mp4 --html report.html frames side by side, and the difference\n"
-    "  equitile compare a.safetensors b.safetensors    latents";
+    "  equitile compare a.safetensors b.safetensors    latents\n"
+    "  equitile compare --prompts prompts.txt --a \"--attention dense\" --b \"--attention "
+    "mask:m.npy\"\n"
+    "                                                  both generated for each prompt: PSNR, SSIM "
+    "and\n"
+    "                                                  speed with 95 % confidence intervals";
 
 // In a page of pictures: enough to see, few enough to open.
 constexpr size_t kShownFrames = 12;
@@ -31,6 +37,7 @@ constexpr size_t kShownFrames = 12;
 struct CompareOptions {
   std::string a, b, html;
   bool json = false;
+  ComparePrompts prompts;
 };
 
 struct ComparedVideos {
@@ -125,7 +132,21 @@ void RunLatents(const CompareOptions& options) {
   }
 }
 
+void CompareGenerated(CompareOptions& options, bool both_sides) {
+  if (!both_sides) {
+    throw InputError("--prompts: give --a and --b too, the flags of generate for each side");
+  }
+  if (!options.a.empty()) throw InputError("{}: not with --prompts", options.a);
+  if (!options.html.empty()) throw InputError("--html: not with --prompts");
+  options.prompts.json = options.json;
+  RunComparePrompts(options.prompts);
+}
+
 void Compare(const CompareOptions& options) {
+  if (options.b.empty()) {
+    throw InputError(
+        "give two videos, folders of .png or latents; or --prompts FILE --a FLAGS --b FLAGS");
+  }
   if (!options.html.empty()) CheckWritable(options.html);
   const bool latents_a = options.a.ends_with(".safetensors"),
              latents_b = options.b.ends_with(".safetensors");
@@ -145,13 +166,26 @@ void RegisterCompare(CLI::App& parent) {
       *parent.add_subcommand("compare", "how alike two videos are: PSNR and SSIM per frame");
   auto options = std::make_shared<CompareOptions>();
   const char* what = "a video, a folder of .png, or latents (.safetensors)";
-  compare.add_option("a", options->a, what)->required();
-  compare.add_option("b", options->b, what)->required();
+  compare.add_option("first", options->a, what);
+  compare.add_option("second", options->b, what);
   compare.add_option("--html", options->html, "also write a page with frames side by side here")
       ->type_name("FILE");
+  const CLI::Option* prompts =
+      compare.add_option("--prompts", options->prompts.prompts,
+                         "generate both for each line, `prompt` or `seed<TAB>prompt`");
+  const CLI::Option* a = compare.add_option("--a", options->prompts.a,
+                                            "with --prompts: flags of generate for the first side");
+  const CLI::Option* b =
+      compare.add_option("--b", options->prompts.b, "and for the second; may be empty");
   AddJson(compare, options->json);
   compare.footer(kExamples);
-  compare.callback([options] { Compare(*options); });
+  compare.callback([options, prompts, a, b] {
+    if (prompts->count() > 0) {
+      return CompareGenerated(*options, a->count() > 0 && b->count() > 0);
+    }
+    if (a->count() + b->count() > 0) throw InputError("--a and --b: only with --prompts FILE");
+    Compare(*options);
+  });
 }
 
 }  // namespace equitile

@@ -8,6 +8,7 @@
 #include "apps/generate_dry_run.h"
 #include "apps/generate_request.h"
 #include "apps/generate_run.h"
+#include "apps/shell_words.h"
 #include "equitile/base/error.h"
 
 namespace equitile {
@@ -22,17 +23,6 @@ constexpr const char* kExamples =
     "  equitile generate --from circle.json -o again.mp4     the same bits again\n"
     "  mpirun -n 3 equitile generate -p \"a blue ring\" -o ring.mp4";
 
-// What a shell reads back as `word`.
-std::string Quoted(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789-_=+:,./%@") == std::string::npos;
-  if (plain) return word;
-  std::string quoted = "'";
-  for (char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 // The flags as they were given, except for --resume.
 std::string GivenFlags(const CLI::App& app) {
   std::string text;
@@ -46,7 +36,7 @@ std::string GivenFlags(const CLI::App& app) {
       continue;
     }
     for (const std::string& value : option->results()) {
-      text += " " + name + (value.starts_with("-") ? "=" : " ") + Quoted(value);
+      text += " " + name + (value.starts_with("-") ? "=" : " ") + QuotedWord(value);
     }
   }
   return text;
@@ -65,7 +55,7 @@ void RegisterGenerate(CLI::App& parent) {
       if (IsFirstProcess()) PrintDryRun(request);
       return;
     }
-    RunGenerate(request, Quoted(program_invocation_name) + " generate" + GivenFlags(generate));
+    RunGenerate(request, QuotedWord(program_invocation_name) + " generate" + GivenFlags(generate));
   });
 }
 

@@ -43,36 +43,6 @@ fs::path Numbered(const fs::path& path, size_t number) {
          fmt::format("{}-{:04}{}", path.stem().string(), number, path.extension().string());
 }
 
-// Lines of "prompt" or "seed<TAB>prompt"; empty ones are left out.
-std::vector<GenerateTask> ReadPrompts(const fs::path& path, uint64_t seed) {
-  const std::string text = ReadTextFile(path);
-  std::vector<GenerateTask> tasks;
-  size_t line_number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++line_number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty()) continue;
-    GenerateTask task;
-    task.seed = seed;
-    const size_t tab = line.find('\t');
-    if (tab != std::string::npos) {
-      const auto [stop, error] = std::from_chars(line.data(), line.data() + tab, task.seed);
-      if (error != std::errc{} || stop != line.data() + tab) {
-        throw InputError("{}, line {}: '{}' before the tab is not a seed", path.string(),
-                         line_number, line.substr(0, std::min<size_t>(tab, 40)));
-      }
-      line.erase(0, tab + 1);
-    }
-    task.prompt = line;
-    tasks.push_back(std::move(task));
-  }
-  if (tasks.empty()) throw InputError("{}: holds no prompt", path.string());
-  return tasks;
-}
-
 void CheckFiles(const GenerateTask& task) {
   if (!task.save_latents.empty()) CheckWritable(task.save_latents);
   // What lies beside a device or a pipe would be a file in /dev.
@@ -80,7 +50,7 @@ void CheckFiles(const GenerateTask& task) {
   if (!task.sidecar.empty()) CheckWritable(task.sidecar);
 }
 
-std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags) {
+std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags, VideoFiles files) {
   const int64_t wanted = flags.seed.value_or(kDefaultSeed);
   const uint64_t seed = wanted < 0 ? RandomSeed() : static_cast<uint64_t>(wanted);
   std::vector<GenerateTask> tasks;
@@ -94,12 +64,13 @@ std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags) {
   } else {
     throw InputError("what shall be in the video? give -p PROMPT, --prompts FILE or --from FILE");
   }
-  if (flags.output.empty() && flags.save_latents.empty()) {
+  if (files == VideoFiles::kWritten && flags.output.empty() && flags.save_latents.empty()) {
     throw InputError("where shall the video go? give -o FILE (or --save-latents FILE)");
   }
   for (size_t i = 0; i < tasks.size(); ++i) {
     GenerateTask& task = tasks[i];
     CleanPrompt(task.prompt);  // throws where it is not UTF-8
+    if (files == VideoFiles::kNone) continue;
     const bool several = !flags.prompts.empty();
     task.output = several ? Numbered(flags.output, i + 1) : fs::path(flags.output);
     task.save_latents =
@@ -203,6 +174,35 @@ uint64_t Fingerprint(const CheckpointFolder& folder) {
 
 }  // namespace
 
+std::vector<GenerateTask> ReadPrompts(const fs::path& path, uint64_t seed) {
+  const std::string text = ReadTextFile(path);
+  std::vector<GenerateTask> tasks;
+  size_t line_number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty()) continue;
+    GenerateTask task;
+    task.seed = seed;
+    const size_t tab = line.find('\t');
+    if (tab != std::string::npos) {
+      const auto [stop, error] = std::from_chars(line.data(), line.data() + tab, task.seed);
+      if (error != std::errc{} || stop != line.data() + tab) {
+        throw InputError("{}, line {}: '{}' before the tab is not a seed", path.string(),
+                         line_number, line.substr(0, std::min<size_t>(tab, 40)));
+      }
+      line.erase(0, tab + 1);
+    }
+    task.prompt = line;
+    tasks.push_back(std::move(task));
+  }
+  if (tasks.empty()) throw InputError("{}: holds no prompt", path.string());
+  return tasks;
+}
+
 VideoOptions GenerateRequest::VideoOf(const GenerateTask& task) const {
   return {.height = config.height, .width = config.width, .fps = config.fps, .title = task.prompt};
 }
@@ -229,12 +229,12 @@ std::map<std::string, std::string> GenerateRequest::Parameters(const GenerateTas
           {"model", HashText(fingerprint)}};
 }
 
-GenerateRequest CheckedRequest(const GenerateFlags& given) {
+GenerateRequest CheckedRequest(const GenerateFlags& given, VideoFiles files) {
   GenerateFlags flags = given;
   uint64_t recorded_model = 0;
   if (!flags.from.empty()) ApplySidecar(flags.from, flags, recorded_model);
   ApplyDegrees(flags);
-  std::vector<GenerateTask> tasks = MakeTasks(flags);
+  std::vector<GenerateTask> tasks = MakeTasks(flags, files);
   const CheckpointFolder folder(FindModel(flags.model));
   GenerateRequest request{.flags = flags,
                           .tasks = std::move(tasks),

@@ -48,6 +48,10 @@ struct GenerateFlags {
 };
 
 void AddGenerateFlags(CLI::App& app, GenerateFlags& flags);
+// Its parts: -m and -n; sizes and sampling; ranks, attention and layout.
+void AddModelFlags(CLI::App& app, GenerateFlags& flags);
+void AddSamplingFlags(CLI::App& app, GenerateFlags& flags);
+void AddExecutionFlags(CLI::App& app, GenerateFlags& flags);
 
 // One video of a request.
 struct GenerateTask {
@@ -82,7 +86,13 @@ struct GenerateRequest {
   std::map<std::string, std::string> Parameters(const GenerateTask& task, DType weights_type) const;
 };
 
+// Lines of "prompt" or "seed<TAB>prompt"; empty ones are left out.
+std::vector<GenerateTask> ReadPrompts(const std::filesystem::path& path, uint64_t default_seed);
+
+// Whether the videos of a request become files.
+enum class VideoFiles : uint8_t { kWritten, kNone };
+
 // Throws InputError for everything that can be known to fail before weights are read.
-GenerateRequest CheckedRequest(const GenerateFlags& flags);
+GenerateRequest CheckedRequest(const GenerateFlags& flags, VideoFiles files = VideoFiles::kWritten);
 
 }  // namespace equitile

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
-#include <limits>
 #include <memory>
 
 #include "apps/interrupt.h"
 #include "apps/progress.h"
 #include "apps/sidecar.h"
 #include "apps/trace_output.h"
+#include "apps/video_maker.h"
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
 #include "equitile/io/json_value.h"
@@ -19,7 +18,6 @@
 #include "equitile/io/safetensors.h"
 #include "equitile/io/video_writer.h"
 #include "equitile/kernel/target.h"
-#include "equitile/model/pipeline.h"
 
 namespace equitile {
 namespace {
@@ -95,30 +93,12 @@ Resumes ReadResumes(const GenerateRequest& request) {
   return resumes;
 }
 
-int64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;) {
-    int64_t kilobytes = 0;
-    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
-  }
-  return std::numeric_limits<int64_t>::max();
-}
-
-// As asked for, as stored, else f32 where it leaves a third of the free memory for all the rest.
-DType ChooseWeights(const GenerateRequest& request, const Resumes& resumes) {
-  if (request.weights) return *request.weights;
+// As stored, else as ChooseWeights says.
+DType WeightsOf(const GenerateRequest& request, const Resumes& resumes) {
   for (const auto& resume : resumes) {
-    if (resume) return ParseDType(resume->parameters.at("weights"));
+    if (resume && !request.weights) return ParseDType(resume->parameters.at("weights"));
   }
-  const int64_t bytes = WanWeights::Bytes(request.transformer, DType::kF32);
-  const int64_t available = AvailableBytes();
-  if (bytes <= available / 3 * 2) return DType::kF32;
-  if (IsFirstProcess()) {
-    fmt::print(stderr,
-               "equitile: weights as bf16: as f32 they take {:.1f} GB and {:.1f} GB are free\n",
-               static_cast<double>(bytes) * 1e-9, static_cast<double>(available) * 1e-9);
-  }
-  return DType::kBF16;
+  return ChooseWeights(request);
 }
 
 std::string TargetText() { return std::string(TargetName(ActiveTarget())); }
@@ -158,19 +138,8 @@ class RankRun {
   bool Leads() const { return comm_.rank() == 0; }
 
   PipelineOptions Options() {
-    PipelineOptions options;
-    options.tokenizer = request_.tokenizer;
-    options.weights = weights_;
-    options.mask = request_.mask;
-    options.planner = request_.flags.planner;
-    options.plan.reproducible = request_.flags.reproducible;
-    options.rule.threshold = request_.flags.reuse_threshold.value_or(0);
+    PipelineOptions options = PipelineOptionsOf(request_, weights_);
     options.trace = trace_.get();
-    options.tiles_vae = request_.flags.vae_tiling;
-    if (request_.machine) {
-      ApplyMachine(*request_.machine, BlockGrid().block_tokens, "f32", options.plan.cluster);
-    }
-    options.wire = ParseDType(request_.flags.wire);
     options.on_load = [this](std::string_view part, int64_t done, int64_t total) {
       Say(fmt::format("loading {} {:.0f} %", part,
                       100.0 * static_cast<double>(done) / static_cast<double>(total)));
@@ -377,18 +346,11 @@ class RankRun {
   Pipeline pipeline_;
 };
 
-// All ranks use rank 0's choice: nodes may have different amounts of free memory.
-DType AgreeOnWeights(Communicator& comm, DType weights) {
-  auto choice = static_cast<uint64_t>(weights);
-  comm.Broadcast(std::as_writable_bytes(std::span(&choice, 1)), 0);
-  return static_cast<DType>(choice);
-}
-
 }  // namespace
 
 void RunGenerate(const GenerateRequest& request, const std::string& command) {
   const Resumes resumes = ReadResumes(request);
-  const DType weights = ChooseWeights(request, resumes);
+  const DType weights = WeightsOf(request, resumes);
   const InterruptWatch interrupts;
   Outcome outcome;
   int32_t launched = 0;

@@ -18,7 +18,8 @@ Pipeline::Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPoo
       comm_(comm),
       pool_(pool),
       options_(std::move(options)),
-      config_(ReadWanConfig(folder.Config("transformer"))) {
+      config_(ReadWanConfig(folder.Config("transformer"))),
+      parts_(options_.parts != nullptr ? options_.parts : std::make_shared<LoadedParts>()) {
   AgreeOnTarget(comm);
 }
 
@@ -26,18 +27,22 @@ Pipeline::~Pipeline() = default;
 
 void Pipeline::Load() {
   if (transformer_ != nullptr) return;
+  if (!parts_->transformer) LoadTransformer();
+  transformer_ = std::make_unique<WanTransformer>(config_, *parts_->transformer, pool_);
+  executor_ = std::make_unique<Executor>(comm_, pool_, ExecutorOptions{.wire = options_.wire});
+}
+
+void Pipeline::LoadTransformer() {
   const TensorFiles files = TensorFiles::OpenFolder(folder_.Part("transformer"));
   const auto report = [&](int64_t done, int64_t total) {
     comm_.Poll();
     if (options_.on_load && comm_.rank() == 0) options_.on_load("transformer", done, total);
   };
-  weight_bytes_ =
+  parts_->transformer_bytes =
       NodeCopy(comm_, WanWeights::Bytes(config_, options_.weights), [&](std::span<std::byte> to) {
         WanWeights::Pack(files, config_, options_.weights, to, pool_, report);
       });
-  weights_ = WanWeights(config_, options_.weights, weight_bytes_.bytes());
-  transformer_ = std::make_unique<WanTransformer>(config_, weights_, pool_);
-  executor_ = std::make_unique<Executor>(comm_, pool_, ExecutorOptions{.wire = options_.wire});
+  parts_->transformer.emplace(config_, options_.weights, parts_->transformer_bytes.bytes());
 }
 
 void Pipeline::PrepareAttention(const GenerationConfig& config) {
@@ -132,18 +137,19 @@ Executor& Pipeline::Attention() {
 }
 
 const VaeWeights& Pipeline::Vae() {
-  if (vae_ != nullptr) return *vae_;
-  vae_ = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
-  if (vae_->config.z_dim != config_.out_channels) {
+  if (parts_->vae != nullptr) return *parts_->vae;
+  auto vae = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
+  if (vae->config.z_dim != config_.out_channels) {
     throw InputError("[model] {}: the VAE decodes {} channels, the transformer makes {}",
-                     folder_.root().string(), vae_->config.z_dim, config_.out_channels);
+                     folder_.root().string(), vae->config.z_dim, config_.out_channels);
   }
-  if (vae_->config.SpatialScale() != 8 || vae_->config.TemporalScale() != 4) {
+  if (vae->config.SpatialScale() != 8 || vae->config.TemporalScale() != 4) {
     throw InputError(
         "[model] {}: the VAE makes {} pixels and {} frames of a latent; must be 8 and 4",
-        folder_.root().string(), vae_->config.SpatialScale(), vae_->config.TemporalScale());
+        folder_.root().string(), vae->config.SpatialScale(), vae->config.TemporalScale());
   }
-  return *vae_;
+  parts_->vae = std::move(vae);
+  return *parts_->vae;
 }
 
 void Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,

@@ -28,6 +28,15 @@
 
 namespace equitile {
 
+// Weights in memory. Pipelines of the same folder and type of weights may have one of these
+// together, also pipelines of different communicators in one process, as long as only one at a time
+// is called that may be the first to need a part.
+struct LoadedParts {
+  NodeCopy transformer_bytes;
+  std::optional<WanWeights> transformer;
+  std::unique_ptr<VaeWeights> vae;
+};
+
 struct PipelineOptions {
   TokenizerKind tokenizer = TokenizerKind::kJson;
   DType weights = DType::kF32;   // of the transformer's matrices in memory: f32 or bf16
@@ -38,6 +47,7 @@ struct PipelineOptions {
   Trace* trace = nullptr;  // where attention leaves what it did; null: nowhere
   bool tiles_vae = false;  // frames decoded in blended tiles: less memory, another picture
   DType wire = DType::kF32;
+  std::shared_ptr<LoadedParts> parts;  // null: its own
   // Rank 0: parts as they are loaded, "transformer" with bytes done of all.
   std::function<void(std::string_view part, int64_t done, int64_t total)> on_load;
 };
@@ -92,6 +102,7 @@ class Pipeline {
   const VaeWeights& Vae();
 
  private:
+  void LoadTransformer();
   std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
   Shape LatentShape(const GenerationConfig& config) const;
   void PrepareAttention(const GenerationConfig& config);
@@ -101,12 +112,10 @@ class Pipeline {
   ThreadPool& pool_;
   PipelineOptions options_;
   WanConfig config_;
-  NodeCopy weight_bytes_;
-  WanWeights weights_;
+  std::shared_ptr<LoadedParts> parts_;
   std::unique_ptr<WanTransformer> transformer_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<LayerAttention> attention_;
-  std::unique_ptr<VaeWeights> vae_;
   int64_t attention_tokens_ = 0, attention_passes_ = 0;  // that attention_ is made for
 };
 

@@ -1,9 +1,16 @@
 """`equitile compare`: PSNR and SSIM as scikit-image gives them (tests/data/compare, with the script that made it), and one
 line for what cannot be compared."""
 import json
+import math
+import os
+import pathlib
 import shutil
+import subprocess
 
 import pytest
+
+MINI = pathlib.Path(__file__).resolve().parent.parent.parent / "models/wan-mini"
+TINY = f"-m {MINI} -W 48 -H 32 --video-frames 5 --steps 2"
 
 
 def test_agrees_with_scikit_image(equitile, data):
@@ -59,3 +66,88 @@ def test_what_cannot_be_compared(equitile, data, tmp_path):
     equitile("compare", a, "bad.mp4").must_be_refused("bad.mp4")
     equitile("compare", a, "x.safetensors").must_be_refused("latents")
     equitile("compare", a, a, "--html", "missing/report.html").must_be_refused("missing")
+
+
+def test_latents_of_two_seeds(equitile, tmp_path):
+    for seed in 1, 2:
+        outcome = equitile("generate", "-p", "a star", "--save-latents", f"{seed}.safetensors", "-s", seed, *TINY.split())
+        assert outcome.code == 0, outcome.err
+    same = equitile("compare", "1.safetensors", "1.safetensors")
+    assert same.code == 0 and same.out == "latents [16, 2, 4, 6]: identical\n"
+    said = json.loads(equitile("compare", "1.safetensors", "2.safetensors", "--json").out)
+    assert said["shape"] == [16, 2, 4, 6] and not said["identical"] and 0 < said["different_elements"] <= 16 * 2 * 4 * 6
+    assert said["max_difference"] > 0 and 0 < said["relative_l2"] < 10
+    assert "elements differ" in equitile("compare", "1.safetensors", "2.safetensors").out
+    equitile("compare", "1.safetensors", "2.safetensors", "--html", "x.html").must_be_refused("--html")
+
+
+def test_prompts_both_ways(equitile, tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\n7\ta blue ring\n")
+    outcome = equitile("compare", "--prompts", "p.txt", "--a", TINY, "--b", TINY + " --cfg-scale 1", "--json")
+    assert outcome.code == 0 and outcome.err == "", outcome.err
+    said = json.loads(outcome.out)
+    assert list(said) == ["a", "b", "psnr", "ssim", "speed", "prompts"]
+    # The same frames as files: before they are encoded means without loss.
+    for guidance in "", "--cfg-scale 1":
+        folder = tmp_path / f"frames{len(guidance)}"
+        folder.mkdir()
+        flags = ["-p", "a blue ring", "-s", 7, "-o", folder / "%05d.png", *TINY.split(), *guidance.split()]
+        assert equitile("generate", *flags).code == 0
+    files = json.loads(equitile("compare", "frames0", "frames13", "--json").out)
+    second = said["prompts"][1]
+    assert second["prompt"] == "a blue ring" and second["seed_a"] == second["seed_b"] == 7 and second["frames"] == 5
+    for key in "psnr_mean", "psnr_min", "ssim_mean", "identical_frames":
+        assert second[key] == pytest.approx(files[key]), key
+    # Student's t for two values: 12.7062 deviations of the mean.
+    for key, of in ("psnr", "psnr_mean"), ("ssim", "ssim_mean"):
+        x, y = (prompt[of] for prompt in said["prompts"])
+        assert said[key]["mean"] == pytest.approx((x + y) / 2) and said[key]["prompts"] == 2
+        assert said[key]["high"] - said[key]["mean"] == pytest.approx(12.7062047 * abs(x - y) / 2, rel=1e-6)
+        assert said[key]["high"] + said[key]["low"] == pytest.approx(x + y)
+    speeds = [prompt["seconds_a"] / prompt["seconds_b"] for prompt in said["prompts"]]
+    assert said["speed"]["mean"] == pytest.approx(math.sqrt(speeds[0] * speeds[1]))
+    assert said["speed"]["low"] <= said["speed"]["mean"] <= said["speed"]["high"]
+
+
+@pytest.mark.parametrize("launched", [False, pytest.param(True, marks=pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun"))])
+def test_prompts_on_ranks(equitile, tmp_path, launched):
+    (tmp_path / "p.txt").write_text("a red circle\n")
+    command = ["compare", "--prompts", "p.txt", "--a", TINY + " -t 1", "--b", TINY + ("" if launched else " --ranks 3")]
+    if launched:
+        start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", os.environ["EQUITILE"]]
+        done = subprocess.run([*start, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        out = done.stdout
+    else:
+        out = equitile(*command).out
+    lines = out.splitlines()
+    assert len(lines) == 4 and "identical" in lines[0] and lines[0].endswith("a red circle"), out
+    assert "all frames are identical" in lines[1] and "no interval" in lines[3]
+
+
+@pytest.mark.parametrize("flags, mentions", [
+    (["--a", TINY + " --step 3", "--b", TINY], ["--a:", "unknown flag --step", "--steps"]),
+    (["--a", TINY, "--b", TINY + " --steps 0"], ["--b:", "--steps 0"]),
+    (["--a", TINY, "--b", TINY + " -o x.mp4"], ["--b:", "-o", "writes no video"]),
+    (["--a", TINY + " -p star", "--b", TINY], ["--a:", "-p"]),
+    (["--a", TINY + " -n 'a", "--b", TINY], ["--a:", "not closed"]),
+    (["--a", TINY, "--b", TINY + " -s -1"], ["--b:", "random"]),
+    (["--a", TINY, "--b", TINY + " -m /nowhere"], ["--b:", "/nowhere"]),
+    (["--a", TINY, "--b", TINY + " -W 64"], ["5 frames of 48x32", "5 frames of 64x32"]),
+    (["--a", TINY], ["--b"]),
+    (["--a", TINY, "--b", TINY, "--html", "x.html"], ["--html"]),
+    (["--a", TINY, "--b", TINY, "x.mp4"], ["x.mp4"]),
+])
+def test_prompts_that_cannot_be_compared(equitile, tmp_path, flags, mentions):
+    (tmp_path / "p.txt").write_text("a red circle\n")
+    equitile("compare", "--prompts", "p.txt", *flags).must_be_refused(*mentions)
+
+
+def test_bad_files_of_prompts(equitile, tmp_path):
+    equitile("compare", "--prompts", "none.txt", "--a", TINY, "--b", TINY).must_be_refused("equitile: ", "none.txt")
+    (tmp_path / "p.txt").write_text("five\ta star\n")
+    outcome = equitile("compare", "--prompts", "p.txt", "--a", TINY, "--b", TINY)
+    outcome.must_be_refused("p.txt, line 1")
+    assert "--a" not in outcome.err
+    equitile("compare", "--a", TINY, "--b", TINY).must_be_refused("--prompts")
+    equitile("compare", "a.mp4").must_be_refused("two videos")
