@@ -26,8 +26,8 @@ TEST(MeanInterval, MeansAndRatios) {
   const MeanInterval mean = MeanWithInterval(values);
   EXPECT_DOUBLE_EQ(mean.mean, 3);
   // deviation sqrt(14 / 3), t(3) = 3.1824
-  EXPECT_NEAR(*mean.high - mean.mean, 3.43739332, 1e-6);
-  EXPECT_NEAR(mean.mean - *mean.low, 3.43739332, 1e-6);
+  EXPECT_NEAR(*mean.high - mean.mean, 3.43743488, 1e-6);
+  EXPECT_NEAR(mean.mean - *mean.low, 3.43743488, 1e-6);
   EXPECT_FALSE(MeanWithInterval(std::vector<double>{5}).low.has_value());
 
   const MeanInterval ratio = RatioWithInterval(std::vector<double>{2, 8});

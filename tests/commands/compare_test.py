@@ -127,13 +127,13 @@ def test_prompts_on_ranks(equitile, tmp_path, launched):
 
 @pytest.mark.parametrize("flags, mentions", [
     (["--a", TINY + " --step 3", "--b", TINY], ["--a:", "unknown flag --step", "--steps"]),
-    (["--a", TINY, "--b", TINY + " --steps 0"], ["--b:", "--steps 0"]),
+    (["--a", TINY, "--b", "--steps 0"], ["--b:", "--steps 0"]),
     (["--a", TINY, "--b", TINY + " -o x.mp4"], ["--b:", "-o", "writes no video"]),
     (["--a", TINY + " -p star", "--b", TINY], ["--a:", "-p"]),
     (["--a", TINY + " -n 'a", "--b", TINY], ["--a:", "not closed"]),
     (["--a", TINY, "--b", TINY + " -s -1"], ["--b:", "random"]),
-    (["--a", TINY, "--b", TINY + " -m /nowhere"], ["--b:", "/nowhere"]),
-    (["--a", TINY, "--b", TINY + " -W 64"], ["5 frames of 48x32", "5 frames of 64x32"]),
+    (["--a", TINY, "--b", "-m /nowhere"], ["--b:", "/nowhere"]),
+    (["--a", TINY, "--b", TINY.replace("48", "64")], ["5 frames of 48x32", "5 frames of 64x32"]),
     (["--a", TINY], ["--b"]),
     (["--a", TINY, "--b", TINY, "--html", "x.html"], ["--html"]),
     (["--a", TINY, "--b", TINY, "x.mp4"], ["x.mp4"]),
