@@ -291,6 +291,29 @@ TEST_P(Conv3dTest, SameBitsHoweverItIsCut) {
   }
 }
 
+// Weights in the memory of larger ones, from bytes at an odd address.
+TEST_P(Conv3dTest, SameBitsFromAssignedWeights) {
+  ThreadPool pool(2);
+  const Tensor large = Tensor::Zeros(DType::kF32, {50, 140, 3, 3, 3});
+  PackedConv packed(large, std::vector<float>(50, 1.0f), ConvForm::kWinograd, pool);
+  for (const Case& c : Cases()) {
+    const Problem p(c);
+    const auto bytes = static_cast<size_t>(p.weights.Elements()) * sizeof(float);
+    std::vector<std::byte> odd(bytes + 1);
+    std::memcpy(odd.data() + 1, p.weights.view().Data(), bytes);
+    const void* data = odd.data() + 1;
+    packed.Assign(ConstView(data, DType::kF32, p.weights.shape()), p.bias, c.form, pool);
+    Video expected = p.Output(), found = p.Output();
+    ConvArgs args = p.Args();
+    args.epilogue.out = expected.Out();
+    RunConv(args);
+    args.weights = &packed;
+    args.epilogue.out = found.Out();
+    RunConv(args);
+    EXPECT_TRUE(found.SameBits(expected)) << c.Name();
+  }
+}
+
 TEST_P(Conv3dTest, WhatDoesNotFitIsRefused) {
   ThreadPool pool(1);
   const Tensor even = Tensor::Zeros(DType::kF32, {2, 2, 1, 2, 2});

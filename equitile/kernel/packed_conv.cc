@@ -1,7 +1,8 @@
 #include "equitile/kernel/packed_conv.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
+#include <vector>
 
 #include "equitile/base/error.h"
 
@@ -20,22 +21,88 @@ int64_t Variants(ConvForm form) {
   return 0;
 }
 
+// In the plane, of one chain.
+int64_t PlaneTaps(const Shape& weights, ConvForm form) {
+  switch (form) {
+    case ConvForm::kDirect:
+      return weights[3] * weights[4];
+    case ConvForm::kWinograd:
+      return 1;
+    case ConvForm::kUpsampled:
+      return 4;
+  }
+  return 0;
+}
+
+constexpr size_t kLanes = kChannelStep;  // outputs of a panel side by side
+// Sums of taps are exact to double before they are rounded once.
+using LaneSums = double[kLanes];
+
 // Three taps as the four of F(2, 3).
-std::array<double, 4> WinogradTaps(double a, double b, double c) {
-  return {a, (a + b + c) / 2, (a - b + c) / 2, c};
+template <typename T>
+void WinogradTaps(const T* a, const T* b, const T* c, LaneSums* to) {
+  for (size_t i = 0; i < kLanes; ++i) {
+    const double outer = static_cast<double>(a[i]) + static_cast<double>(c[i]);
+    to[0][i] = a[i];
+    to[1][i] = (outer + b[i]) / 2;
+    to[2][i] = (outer - b[i]) / 2;
+    to[3][i] = c[i];
+  }
 }
 
 // Three taps over repeated pixels as the two taps of the left (phase 0) or the right pixel.
-double UpsampledTap(double a, double b, double c, int64_t phase, int64_t tap) {
-  if (phase == 0) return tap == 0 ? a : b + c;
-  return tap == 0 ? a + b : c;
+template <typename T>
+void UpsampledTap(const T* a, const T* b, const T* c, int64_t phase, int64_t tap, double* to) {
+  const T* first = phase == 0 && tap == 1 ? b : phase == 1 && tap == 1 ? c : a;
+  const T* second = phase == 0 && tap == 1 ? c : phase == 1 && tap == 0 ? b : nullptr;
+  for (size_t i = 0; i < kLanes; ++i) {
+    to[i] = static_cast<double>(first[i]) + (second == nullptr ? 0.0 : double{second[i]});
+  }
+}
+
+void Round(const double* from, float* to) {
+  for (size_t i = 0; i < kLanes; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+// The taps of outputs [outs] of input channel c, as [taps][16]. Files align nothing.
+template <typename T>
+void ReadTaps(const ConstView& weights, Range outs, int64_t c, float* taps) {
+  for (int64_t o = outs.begin; o < outs.end; ++o) {
+    const auto* from = static_cast<const std::byte*>(weights.Address(o, c, 0, 0, 0));
+    float* to = taps + (o - outs.begin);
+    for (int64_t t = 0; t < weights.Extent(2); ++t) {
+      for (int64_t y = 0; y < weights.Extent(3); ++y) {
+        for (int64_t x = 0; x < weights.Extent(4); ++x, to += kLanes) {
+          const int64_t at = t * weights.Stride(2) + y * weights.Stride(3) + x * weights.Stride(4);
+          T value;
+          std::memcpy(&value, from + at * int64_t{sizeof(T)}, sizeof(T));
+          *to = ToFloat(value);
+        }
+      }
+    }
+  }
+}
+
+void ReadTaps(const ConstView& weights, Range outs, int64_t c, float* taps) {
+  switch (weights.dtype()) {
+    case DType::kF32:
+      return ReadTaps<float>(weights, outs, c, taps);
+    case DType::kBF16:
+      return ReadTaps<Bf16>(weights, outs, c, taps);
+    case DType::kF16:
+      return ReadTaps<F16>(weights, outs, c, taps);
+  }
 }
 
 }  // namespace
 
-PackedConv::PackedConv(const ConstView& weights, std::span<const float> bias, ConvForm form,
-                       ThreadPool& pool)
-    : form_(form) {
+int64_t PackedConv::PackedBytes(const Shape& weights, ConvForm form) {
+  const int64_t depth = weights[2] * PlaneTaps(weights, form) * PaddedChannels(weights[1]);
+  return (Variants(form) * depth + 1) * PaddedChannels(weights[0]) * int64_t{sizeof(float)};
+}
+
+void PackedConv::Assign(const ConstView& weights, std::span<const float> bias, ConvForm form,
+                        ThreadPool& pool) {
   if (weights.Rank() != 5 || weights.Elements() == 0) {
     throw InputError("[kernel] convolution weights {}: must be [out, in, frames, rows, columns]",
                      weights.shape().ToString());
@@ -55,75 +122,75 @@ PackedConv::PackedConv(const ConstView& weights, std::span<const float> bias, Co
   if (static_cast<int64_t>(bias.size()) != out_) {
     throw InputError("[kernel] convolution bias of {}: must have {} elements", bias.size(), out_);
   }
-  const int64_t plane_taps = form == ConvForm::kDirect     ? row_taps_ * column_taps_
-                             : form == ConvForm::kWinograd ? 1
-                                                           : 4;
-  depth_ = frame_taps_ * plane_taps * PaddedChannels(in_);
-  panels_ = AlignedBuffer<float>::Zeroed(Variants(form) * depth_ * PaddedChannels(out_));
-  bias_ = AlignedBuffer<float>::Zeroed(PaddedChannels(out_));
-  std::copy(bias.begin(), bias.end(), bias_.data());
-  pool.ParallelFor(Panels() * CeilDiv(in_, kChannelStep), [&](int64_t task, int) {
-    const Range outs = {task % Panels() * kChannelStep,
-                        std::min(out_, (task % Panels() + 1) * kChannelStep)};
-    const int64_t first = task / Panels() * kChannelStep;
-    for (int64_t c = first; c < std::min(in_, first + kChannelStep); ++c) {
-      for (int64_t o = outs.begin; o < outs.end; ++o) {
-        switch (form_) {
-          case ConvForm::kDirect:
-            PackDirect(weights, o, c);
-            break;
-          case ConvForm::kWinograd:
-            PackWinograd(weights, o, c);
-            break;
-          case ConvForm::kUpsampled:
-            PackUpsampled(weights, o, c);
-            break;
-        }
+  form_ = form;
+  depth_ = frame_taps_ * PlaneTaps(weights.shape(), form) * PaddedChannels(in_);
+  const int64_t floats = Variants(form) * depth_ * PaddedChannels(out_);
+  if (panels_.size() < floats) {
+    panels_ = {};  // before the new one is taken
+    panels_ = AlignedBuffer<float>(floats);
+  }
+  if (bias_.size() < PaddedChannels(out_)) bias_ = AlignedBuffer<float>(PaddedChannels(out_));
+  std::fill(std::copy(bias.begin(), bias.end(), bias_.data()), bias_.data() + PaddedChannels(out_),
+            0.0f);
+  const int64_t steps = PaddedChannels(in_) / kChannelStep;
+  pool.ParallelFor(Panels() * steps, [&](int64_t task, int) {
+    const int64_t panel = task / steps, first = task % steps * kChannelStep;
+    const Range outs = {panel * kChannelStep, std::min(out_, (panel + 1) * kChannelStep)};
+    std::vector<float> taps(static_cast<size_t>(frame_taps_ * row_taps_ * column_taps_) * kLanes);
+    for (int64_t c = first; c < first + kChannelStep; ++c) {
+      if (c < in_) {
+        ReadTaps(weights, outs, c, taps.data());
+      } else {
+        std::fill(taps.begin(), taps.end(), 0.0f);
+      }
+      switch (form_) {
+        case ConvForm::kDirect:
+          PackDirect(taps.data(), panel, c);
+          break;
+        case ConvForm::kWinograd:
+          PackWinograd(taps.data(), panel, c);
+          break;
+        case ConvForm::kUpsampled:
+          PackUpsampled(taps.data(), panel, c);
+          break;
       }
     }
   });
 }
 
-void PackedConv::PackDirect(const ConstView& weights, int64_t o, int64_t c) {
-  for (int64_t t = 0; t < frame_taps_; ++t) {
-    for (int64_t y = 0; y < row_taps_; ++y) {
-      for (int64_t x = 0; x < column_taps_; ++x) {
-        const int64_t tap = (t * row_taps_ + y) * column_taps_ + x;
-        At(0, o, tap * PaddedChannels(in_) + c) = weights.Load(o, c, t, y, x);
+void PackedConv::PackDirect(const float* taps, int64_t panel, int64_t c) {
+  for (int64_t tap = 0; tap < frame_taps_ * row_taps_ * column_taps_; ++tap) {
+    std::copy_n(taps + tap * kChannelStep, kLanes, At(0, panel, tap * PaddedChannels(in_) + c));
+  }
+}
+
+void PackedConv::PackWinograd(const float* taps, int64_t panel, int64_t c) {
+  for (int64_t t = 0; t < frame_taps_; ++t, taps += 9 * kLanes) {
+    LaneSums rows[3][4], places[4];
+    for (size_t y = 0; y < 3; ++y) {
+      const float* row = taps + 3 * y * kLanes;
+      WinogradTaps(row, row + kLanes, row + 2 * kLanes, rows[y]);
+    }
+    for (size_t x = 0; x < 4; ++x) {
+      WinogradTaps(rows[0][x], rows[1][x], rows[2][x], places);
+      for (size_t y = 0; y < 4; ++y) {
+        const auto place = static_cast<int64_t>(4 * y + x);
+        Round(places[y], At(place, panel, t * PaddedChannels(in_) + c));
       }
     }
   }
 }
 
-void PackedConv::PackWinograd(const ConstView& weights, int64_t o, int64_t c) {
-  for (int64_t t = 0; t < frame_taps_; ++t) {
-    std::array<std::array<double, 4>, 3> rows;
-    for (int64_t y = 0; y < 3; ++y) {
-      rows[static_cast<size_t>(y)] = WinogradTaps(
-          weights.Load(o, c, t, y, 0), weights.Load(o, c, t, y, 1), weights.Load(o, c, t, y, 2));
-    }
-    for (int64_t x = 0; x < 4; ++x) {
-      const auto i = static_cast<size_t>(x);
-      const auto taps = WinogradTaps(rows[0][i], rows[1][i], rows[2][i]);
-      for (int64_t y = 0; y < 4; ++y) {
-        At(y * 4 + x, o, t * PaddedChannels(in_) + c) =
-            static_cast<float>(taps[static_cast<size_t>(y)]);
-      }
-    }
-  }
-}
-
-void PackedConv::PackUpsampled(const ConstView& weights, int64_t o, int64_t c) {
+void PackedConv::PackUpsampled(const float* taps, int64_t panel, int64_t c) {
   for (int64_t variant = 0; variant < 4; ++variant) {
     for (int64_t tap = 0; tap < 4; ++tap) {
-      std::array<double, 3> rows;
-      for (int64_t y = 0; y < 3; ++y) {
-        rows[static_cast<size_t>(y)] =
-            UpsampledTap(weights.Load(o, c, 0, y, 0), weights.Load(o, c, 0, y, 1),
-                         weights.Load(o, c, 0, y, 2), variant % 2, tap % 2);
+      LaneSums rows[3], sums;
+      for (size_t y = 0; y < 3; ++y) {
+        const float* row = taps + 3 * y * kLanes;
+        UpsampledTap(row, row + kLanes, row + 2 * kLanes, variant % 2, tap % 2, rows[y]);
       }
-      At(variant, o, tap * PaddedChannels(in_) + c) =
-          static_cast<float>(UpsampledTap(rows[0], rows[1], rows[2], variant / 2, tap / 2));
+      UpsampledTap(rows[0], rows[1], rows[2], variant / 2, tap / 2, sums);
+      Round(sums, At(variant, panel, tap * PaddedChannels(in_) + c));
     }
   }
 }

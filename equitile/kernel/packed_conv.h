@@ -32,9 +32,18 @@ class PackedConv {
  public:
   PackedConv() = default;
   // weights: [out, in, frame taps, row taps, column taps] with odd row and column taps, f32, bf16
-  // or f16; bias: [out]. Throws InputError where the form does not fit.
+  // or f16, at any alignment; bias: [out]. Throws InputError where the form does not fit.
   PackedConv(const ConstView& weights, std::span<const float> bias, ConvForm form,
-             ThreadPool& pool);
+             ThreadPool& pool) {
+    Assign(weights, bias, form, pool);
+  }
+
+  // Other weights in the memory of these, which only grows.
+  void Assign(const ConstView& weights, std::span<const float> bias, ConvForm form,
+              ThreadPool& pool);
+
+  // Of weights of this shape when packed.
+  static int64_t PackedBytes(const Shape& weights, ConvForm form);
 
   ConvForm form() const { return form_; }
   int64_t In() const { return in_; }
@@ -51,13 +60,12 @@ class PackedConv {
   int64_t Bytes() const { return (panels_.size() + bias_.size()) * int64_t{sizeof(float)}; }
 
  private:
-  // One pair of output and input channel.
-  void PackDirect(const ConstView& weights, int64_t o, int64_t c);
-  void PackWinograd(const ConstView& weights, int64_t o, int64_t c);
-  void PackUpsampled(const ConstView& weights, int64_t o, int64_t c);
-  float& At(int64_t variant, int64_t out, int64_t k) {
-    const int64_t panel = variant * Panels() + out / kChannelStep;
-    return panels_[(panel * depth_ + k) * kChannelStep + out % kChannelStep];
+  // One panel of outputs, one input channel; taps: [frame][row][column][16].
+  void PackDirect(const float* taps, int64_t panel, int64_t c);
+  void PackWinograd(const float* taps, int64_t panel, int64_t c);
+  void PackUpsampled(const float* taps, int64_t panel, int64_t c);
+  float* At(int64_t variant, int64_t panel, int64_t k) {
+    return panels_.data() + ((variant * Panels() + panel) * depth_ + k) * kChannelStep;
   }
 
   ConvForm form_ = ConvForm::kDirect;

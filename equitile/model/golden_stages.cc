@@ -116,10 +116,10 @@ VaeStages::VaeStages(VaeDecoder& decoder, const ConstView& latents, bool with_st
   };
   const auto tap = [&](const VaeStage& stage) {
     Stage& to = chunks_.back()[std::string(stage.name)];
-    to.channels = stage.plane.channels;
-    for (int64_t y = 0; y < stage.plane.height; ++y) {
-      for (int64_t x = 0; x < stage.plane.width; ++x) {
-        const float* p = stage.pixels + y * stage.plane.RowStride() + x * stage.plane.Pixel();
+    to.channels = stage.channels;
+    for (const float* row : stage.rows) {
+      for (int64_t x = 0; x < stage.width; ++x) {
+        const float* p = row + x * stage.pixel;
         to.pixels.insert(to.pixels.end(), p, p + to.channels);
       }
     }

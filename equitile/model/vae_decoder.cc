@@ -87,8 +87,8 @@ VaeDecoder::VaeDecoder(const VaeWeights& weights, int64_t latent_height, int64_t
     if (up.shape.upsample) block.upsample = std::make_unique<VaeWindow>(PoolOf(b, up.shape.out), 1);
   }
   const size_t last = weights_.up.size() - 1;
-  conv_out_ = std::make_unique<VaeWindow>(PoolOf(last, weights_.up[last].shape.out), 3);
-  picture_ = VaeFrames(Plane(last, config.out_channels, false));
+  conv_out_ = std::make_unique<VaeWindow>(PoolOf(last, weights_.up[last].shape.out), 1);
+  parts_ = std::make_unique<VaeWindow>(PoolOf(last, weights_.conv_out.Out()), 3);
 }
 
 VaeDecoder::~VaeDecoder() = default;
@@ -107,11 +107,10 @@ VaeFramePool& VaeDecoder::PoolOf(size_t level, int64_t channels) {
 }
 
 int64_t VaeDecoder::Bytes() const {
-  int64_t bytes = attention_workspace_.Bytes() + workspace_.Bytes() +
+  int64_t bytes = attention_workspace_.Bytes() + workspace_.Bytes() + packed_.Bytes() +
                   static_cast<int64_t>(rgb_.size() * sizeof(float));
   for (const auto& [key, pool] : pools_) bytes += pool->Bytes();
-  for (const VaeFrames* frames :
-       {&latent_, &mid_x_, &attention_in_, &q_, &k_, &v_, &attended_, &picture_}) {
+  for (const VaeFrames* frames : {&latent_, &mid_x_, &attention_in_, &q_, &k_, &v_, &attended_}) {
     bytes += frames->Bytes();
   }
   for (const auto& block : blocks_) {
@@ -151,10 +150,10 @@ void VaeDecoder::Push(const ConstView& latent, VaeFrameSink sink, VaeTap tap) {
   RunUpBlock(0, 1);
 }
 
-void VaeDecoder::Conv(const PackedConv& weights, VaeWindow& window, size_t level,
+void VaeDecoder::Conv(const VaeConv& conv, VaeWindow& window, size_t level,
                       const ConvEpilogue& epilogue) {
   if (level > 0) ExchangeRims(window);
-  Conv3d({.weights = &weights,
+  Conv3d({.weights = &Packed(conv),
           .in = window.All(),
           .height = window.plane().height,
           .width = window.plane().width,
@@ -163,10 +162,10 @@ void VaeDecoder::Conv(const PackedConv& weights, VaeWindow& window, size_t level
   window.Advance();
 }
 
-void VaeDecoder::PixelConv(const PackedConv& weights, const ConstFrames& in, size_t level,
+void VaeDecoder::PixelConv(const VaeConv& conv, const ConstFrames& in, size_t level,
                            const ConvEpilogue& epilogue) {
-  const VaePlane plane = Plane(level, weights.In(), false);
-  Conv3d({.weights = &weights,
+  const VaePlane plane = Plane(level, conv.In(), false);
+  Conv3d({.weights = &Packed(conv),
           .in = in,
           .height = plane.height,
           .width = plane.width,
@@ -276,7 +275,7 @@ void VaeDecoder::UpsampleTime(size_t b, int64_t count) {
   for (size_t later : {0, 1}) {
     std::vector<float*> to;
     for (size_t f = later; f < frames.frames.size(); f += 2) to.push_back(frames.frames[f]);
-    Conv3d({.weights = &weights_.up[b].time[later],
+    Conv3d({.weights = &Packed(weights_.up[b].time[later]),
             .in = block.time->All(),
             .height = block.time->plane().height,
             .width = block.time->plane().width,
@@ -303,7 +302,7 @@ void VaeDecoder::Upsample(size_t b) {
     for (int64_t f = begin; f < begin + count; ++f) {
       from.push_back(frames[static_cast<size_t>(f)] + first);
     }
-    Conv3d({.weights = &weights_.up[b].upsample,
+    Conv3d({.weights = &Packed(weights_.up[b].upsample),
             .in = {from, window.plane().RowStride()},
             .height = plane.height / 2,
             .width = plane.width / 2,
@@ -318,23 +317,36 @@ void VaeDecoder::Upsample(size_t b) {
 }
 
 void VaeDecoder::Emit(int64_t count) {
-  Conv(weights_.conv_out, *conv_out_, blocks_.size() - 1, {.out = picture_.New(count)});
-  TapFrames("conv_out", picture_.First(count), picture_.plane());
-  for (int64_t f = 0; f < count; ++f) SendFrame(picture_.data(f));
+  Conv(weights_.conv_out, *conv_out_, blocks_.size() - 1, {.out = parts_->New(count)});
+  for (int64_t f = 0; f < count; ++f) {
+    SendFrame(parts_->All().frames.subspan(static_cast<size_t>(f), 3));
+  }
+  parts_->Advance();
 }
 
-// This rank's rows as rgb; on rank 0 the rows of all ranks to the sink.
-void VaeDecoder::SendFrame(const float* pixels) {
-  const VaePlane& plane = picture_.plane();
+// Three frames' parts of a picture: this rank's rows as rgb; on rank 0 the rows of all ranks to the
+// sink.
+void VaeDecoder::SendFrame(std::span<const float* const> parts) {
+  const VaePlane& plane = parts_->plane();
   const int64_t row = plane.width * 3, scale = weights_.config.SpatialScale();
   rgb_.resize(static_cast<size_t>(rank_ == 0 ? Height() * row : plane.height * row));
   pool_.ParallelFor(plane.height, [&](int64_t y, int) {
-    const float* from = pixels + y * plane.RowStride();
     float* to = rgb_.data() + y * row;
-    for (int64_t x = 0; x < plane.width; ++x, from += plane.Pixel()) {
-      for (int c = 0; c < 3; ++c) *to++ = clamp_ ? std::clamp(from[c], -1.0f, 1.0f) : from[c];
+    for (int64_t x = 0; x < plane.width; ++x) {
+      const int64_t at = y * plane.RowStride() + x * plane.Pixel();
+      for (int64_t c = 0; c < 3; ++c) {
+        *to++ = parts[0][at + c] + parts[1][at + 3 + c] + parts[2][at + 6 + c];
+      }
     }
   });
+  if (tap_) {
+    std::vector<const float*> rows;
+    for (int64_t y = 0; y < plane.height; ++y) rows.push_back(rgb_.data() + y * row);
+    tap_({"conv_out", rows, plane.width, 3, 3});
+  }
+  if (clamp_) {
+    for (float& value : rgb_) value = std::clamp(value, -1.0f, 1.0f);
+  }
   const int64_t frame = frames_out_++;
   if (rank_ > 0) {
     CommRequest request = comm_->Send(std::as_bytes(std::span(rgb_)), 0, kFrameTag);
@@ -373,7 +385,11 @@ void VaeDecoder::ExchangeRims(VaeWindow& window) {
 void VaeDecoder::TapFrames(std::string_view name, const ConstFrames& frames,
                            const VaePlane& plane) {
   if (!tap_) return;
-  for (const float* frame : frames.frames) tap_({name, frame, plane});
+  for (const float* frame : frames.frames) {
+    std::vector<const float*> rows;
+    for (int64_t y = 0; y < plane.height; ++y) rows.push_back(frame + y * plane.RowStride());
+    tap_({name, rows, plane.width, plane.channels, plane.Pixel()});
+  }
 }
 
 void DecodeVideo(const VaeWeights& weights, const ConstView& latents, ThreadPool& pool,

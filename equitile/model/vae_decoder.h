@@ -26,8 +26,8 @@ using VaeFrameSink = FunctionRef<void(int64_t frame, std::span<const float> rgb)
 // time, in order: for tests. On several ranks: this rank's rows.
 struct VaeStage {
   std::string_view name;
-  const float* pixels = nullptr;
-  VaePlane plane;
+  std::span<const float* const> rows;  // of [width] pixels, `pixel` floats apart
+  int64_t width = 0, channels = 0, pixel = 0;
 };
 using VaeTap = FunctionRef<void(const VaeStage& stage)>;
 
@@ -63,9 +63,9 @@ class VaeDecoder {
 
   VaePlane Plane(size_t level, int64_t channels, bool rim) const;
   VaeFramePool& PoolOf(size_t level, int64_t channels);
-  void Conv(const PackedConv& weights, VaeWindow& window, size_t level,
-            const ConvEpilogue& epilogue);
-  void PixelConv(const PackedConv& weights, const ConstFrames& in, size_t level,
+  const PackedConv& Packed(const VaeConv& conv) { return weights_.Packed(conv, packed_, pool_); }
+  void Conv(const VaeConv& conv, VaeWindow& window, size_t level, const ConvEpilogue& epilogue);
+  void PixelConv(const VaeConv& conv, const ConstFrames& in, size_t level,
                  const ConvEpilogue& epilogue);
   void RunResnet(Resnet& resnet, size_t level, const VaeFrames& x, int64_t count, Target target);
   void RunMid();
@@ -75,7 +75,7 @@ class VaeDecoder {
   void Upsample(size_t block);
   void Emit(int64_t count);
   void ExchangeRims(VaeWindow& window);
-  void SendFrame(const float* pixels);
+  void SendFrame(std::span<const float* const> parts);
   void TapFrames(std::string_view name, const ConstFrames& frames, const VaePlane& plane);
 
   const VaeWeights& weights_;
@@ -87,13 +87,15 @@ class VaeDecoder {
   Range rows_;                    // this rank's, in latents
 
   std::map<std::pair<size_t, int64_t>, std::unique_ptr<VaeFramePool>> pools_;  // level, channels
-  VaeFrames latent_, mid_x_, attention_in_, q_, k_, v_, attended_, picture_;
+  VaeFrames latent_, mid_x_, attention_in_, q_, k_, v_, attended_;
   std::unique_ptr<VaeWindow> conv_in_, conv_out_;
+  std::unique_ptr<VaeWindow> parts_;  // what frames give to pictures, [frame tap][channel]
   std::vector<std::unique_ptr<Resnet>> mid_;
   std::vector<std::unique_ptr<Block>> blocks_;
   AttentionRows attention_rows_;
   AttentionWorkspace attention_workspace_;
   Workspace workspace_;
+  PackedConv packed_;  // weights that are not kept
   std::vector<float> rgb_;
 
   int64_t frames_out_ = 0;

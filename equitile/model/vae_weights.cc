@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "equitile/base/error.h"
 
@@ -11,36 +12,66 @@ namespace {
 // Walks all tensors of the decoder; first only to check them, then to pack.
 class Reader {
  public:
-  Reader(const TensorFiles& files, ThreadPool& pool, bool check_only)
-      : files_(files), pool_(pool), check_only_(check_only) {}
+  Reader(const TensorFiles& files, ThreadPool& pool, int64_t most_kept_bytes, bool check_only)
+      : files_(files), pool_(pool), most_kept_bytes_(most_kept_bytes), check_only_(check_only) {}
 
   // shape: of the weights, as stored.
-  void Conv(const std::string& name, const Shape& shape, ConvForm form, PackedConv& conv) {
+  void Conv(const std::string& name, const Shape& shape, ConvForm form, VaeConv& conv) {
     Parts(name, shape, form, {&conv});
   }
 
   // The outputs cut into as many convolutions.
   void Parts(const std::string& name, const Shape& shape, ConvForm form,
-             std::initializer_list<PackedConv*> convs) {
+             std::initializer_list<VaeConv*> convs) {
+    const StoredTensor& stored = files_[name + ".weight"];
+    const StoredTensor& stored_bias = files_[name + ".bias"];
+    Check(stored, shape);
+    Check(stored_bias, {shape[0]});
+    if (check_only_) return;
+    const std::vector<float> bias = stored_bias.Floats();
+    Shape deep = {shape[0], shape[1]};
+    for (int dim = shape.Rank(); dim < 5; ++dim) deep.Append(1);
+    for (int dim = 2; dim < shape.Rank(); ++dim) deep.Append(shape[dim]);
+    const ConstView weights(static_cast<const void*>(stored.bytes.data()), stored.FloatType(),
+                            deep);
+    const int64_t outs = shape[0] / static_cast<int64_t>(convs.size());
+    int64_t first = 0;
+    for (VaeConv* conv : convs) {
+      conv->form = form;
+      conv->weights = weights.Slice(0, {first, first + outs});
+      conv->bias.assign(bias.begin() + first, bias.begin() + first + outs);
+      conv->stored = &stored;
+      first += outs;
+      if (PackedConv::PackedBytes(conv->weights.shape(), form) <= most_kept_bytes_) Keep(*conv);
+    }
+    files_.Forget(stored);
+  }
+
+  // See VaeWeights::conv_out.
+  void LastConv(const std::string& name, const Shape& shape, VaeConv& conv) {
     const StoredTensor& stored = files_[name + ".weight"];
     const StoredTensor& stored_bias = files_[name + ".bias"];
     Check(stored, shape);
     Check(stored_bias, {shape[0]});
     if (check_only_) return;
     const Tensor weights = stored.ToF32();
-    const std::vector<float> bias = stored_bias.Floats();
-    Shape deep = {shape[0], shape[1]};
-    for (int dim = shape.Rank(); dim < 5; ++dim) deep.Append(1);
-    for (int dim = 2; dim < shape.Rank(); ++dim) deep.Append(shape[dim]);
-    const int64_t outs = shape[0] / static_cast<int64_t>(convs.size());
-    int64_t first = 0;
-    for (PackedConv* conv : convs) {
-      *conv =
-          PackedConv(weights.view().Reshape(deep).Slice(0, {first, first + outs}),
-                     std::span(bias).subspan(static_cast<size_t>(first), static_cast<size_t>(outs)),
-                     form, pool_);
-      first += outs;
+    const int64_t outs = shape[0], ins = shape[1], taps = shape[2];
+    Tensor split(DType::kF32, {taps * outs, ins, 1, shape[3], shape[4]});
+    for (int64_t t = 0; t < taps; ++t) {
+      for (int64_t o = 0; o < outs; ++o) {
+        for (int64_t c = 0; c < ins; ++c) {
+          for (int64_t y = 0; y < shape[3]; ++y) {
+            for (int64_t x = 0; x < shape[4]; ++x) {
+              split.view().Store(weights.view().Load(o, c, t, y, x), t * outs + o, c, 0, y, x);
+            }
+          }
+        }
+      }
     }
+    std::vector<float> bias(static_cast<size_t>((taps - 1) * outs));
+    const std::vector<float> newest = stored_bias.Floats();
+    bias.insert(bias.end(), newest.begin(), newest.end());
+    conv.kept = PackedConv(split, bias, ConvForm::kWinograd, pool_);
   }
 
   void Gamma(const std::string& name, const Shape& shape, VaeGamma& gamma) {
@@ -62,6 +93,12 @@ class Reader {
   }
 
  private:
+  void Keep(VaeConv& conv) {
+    conv.kept = PackedConv(conv.weights, conv.bias, conv.form, pool_);
+    conv.weights = {};
+    conv.bias.clear();
+  }
+
   void Check(const StoredTensor& stored, const Shape& shape) const {
     if (check_only_) {
       stored.FloatType();
@@ -73,6 +110,7 @@ class Reader {
 
   const TensorFiles& files_;
   ThreadPool& pool_;
+  const int64_t most_kept_bytes_;
   const bool check_only_;
 };
 
@@ -105,29 +143,37 @@ void Read(const VaeConfig& config, Reader& reader, VaeWeights& w) {
   }
   const int64_t last = config.UpBlocks().back().out;
   reader.Gamma("decoder.norm_out", {last, 1, 1, 1}, w.norm_out);
-  reader.Conv("decoder.conv_out", {config.out_channels, last, 3, 3, 3}, ConvForm::kWinograd,
-              w.conv_out);
+  reader.LastConv("decoder.conv_out", {config.out_channels, last, 3, 3, 3}, w.conv_out);
 }
 
 }  // namespace
 
-VaeWeights::VaeWeights(const VaeConfig& vae_config, const TensorFiles& files, ThreadPool& pool)
-    : config(vae_config) {
+VaeWeights::VaeWeights(const VaeConfig& vae_config, TensorFiles files, ThreadPool& pool,
+                       int64_t most_kept_bytes)
+    : config(vae_config), files_(std::make_shared<const TensorFiles>(std::move(files))) {
   for (const VaeUpBlockShape& shape : config.UpBlocks()) {
     VaeUpBlock& block = up.emplace_back();
     block.shape = shape;
     block.resnets.resize(static_cast<size_t>(config.res_blocks) + 1);
   }
   for (bool check_only : {true, false}) {
-    Reader reader(files, pool, check_only);
+    Reader reader(*files_, pool, most_kept_bytes, check_only);
     Read(config, reader, *this);
   }
 }
 
+const PackedConv& VaeWeights::Packed(const VaeConv& conv, PackedConv& scratch,
+                                     ThreadPool& pool) const {
+  if (conv.weights.Rank() == 0) return conv.kept;
+  scratch.Assign(conv.weights, conv.bias, conv.form, pool);
+  files_->Forget(*conv.stored);
+  return scratch;
+}
+
 int64_t VaeWeights::Bytes() const {
   int64_t bytes = 0;
-  const auto add = [&](std::initializer_list<const PackedConv*> convs) {
-    for (const PackedConv* conv : convs) bytes += conv->Bytes();
+  const auto add = [&](std::initializer_list<const VaeConv*> convs) {
+    for (const VaeConv* conv : convs) bytes += conv->kept.Bytes();
   };
   const auto add_resnet = [&](const VaeResnet& r) { add({&r.conv1, &r.conv2, &r.shortcut}); };
   add({&post_quant, &conv_in, &q, &k, &v, &proj, &conv_out});
@@ -139,9 +185,10 @@ int64_t VaeWeights::Bytes() const {
   return bytes;
 }
 
-VaeWeights LoadVaeWeights(const std::filesystem::path& vae_folder, ThreadPool& pool) {
+VaeWeights LoadVaeWeights(const std::filesystem::path& vae_folder, ThreadPool& pool,
+                          int64_t most_kept_bytes) {
   return VaeWeights(ReadVaeConfig(vae_folder / "config.json"), TensorFiles::OpenFolder(vae_folder),
-                    pool);
+                    pool, most_kept_bytes);
 }
 
 }  // namespace equitile
