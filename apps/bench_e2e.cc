@@ -21,10 +21,12 @@
 #include "equitile/base/rng.h"
 #include "equitile/base/timer.h"
 #include "equitile/base/topology.h"
+#include "equitile/comm/solo/solo.h"
+#include "equitile/exec/executor.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/kernel/fma_peak.h"
 #include "equitile/kernel/target.h"
-#include "equitile/model/local_attention.h"
+#include "equitile/model/layer_attention.h"
 #include "equitile/model/wan_transformer.h"
 #include "equitile/tensor/tensor.h"
 
@@ -112,7 +114,7 @@ int64_t PeakMemoryBytes() {
 class Workload {
  public:
   Workload(const Options& options, const WanConfig& config, ThreadPool& pool)
-      : config_(config), pool_(pool) {
+      : config_(config), pool_(pool), executor_(comm_, pool) {
     const auto seed = static_cast<uint64_t>(options.seed);
     grid_ = options.tokens ? GridOfTokens(*options.tokens, config) : GridOfVideo(options, config);
     Load(options);
@@ -131,7 +133,11 @@ class Workload {
       home_.push_back({0, Tokens()});
     }
     out_ = AlignedBuffer<float>(options.batch * Tokens() * config.OutFeatures());
-    attention_.emplace(Lanes{options.batch, config.heads}, Tokens(), config.head_dim, pool);
+    const Lanes lanes{.batch = options.batch, .heads = config.heads};
+    attention_.emplace(
+        executor_,
+        std::vector{BlockMask::Dense(lanes, {.q_tokens = Tokens(), .kv_tokens = Tokens()})},
+        LayerAttention::Options{.head_dim = config.head_dim, .layers = config.layers});
   }
 
   int64_t Tokens() const { return grid_.VideoTokens(); }
@@ -194,7 +200,9 @@ class Workload {
   double load_seconds_ = 0.0;
   WanWeights weights_;
   std::optional<WanTransformer> transformer_;
-  std::optional<LocalAttention> attention_;
+  SoloCommunicator comm_;
+  Executor executor_;
+  std::optional<LayerAttention> attention_;  // as `generate` runs it
   Tensor latent_;
   std::vector<WanText> texts_;
   std::vector<ConstView> latents_;

@@ -101,6 +101,20 @@ DType WeightsOf(const GenerateRequest& request, const Resumes& resumes) {
   return ChooseWeights(request);
 }
 
+// What self-attention of all layers and steps took on this rank.
+Json AttentionReport(const AttentionLayers& runs) {
+  const RunStats& totals = runs.Totals();
+  return {{"runs", runs.Runs()},
+          {"seconds", totals.seconds},
+          {"compute_seconds", totals.compute_seconds},
+          {"pack_seconds", totals.pack_seconds},
+          {"wait_seconds", totals.wait_seconds},
+          {"plan_seconds", runs.PlanSeconds()},
+          {"bytes_sent", totals.bytes_sent},
+          {"bytes_received", totals.bytes_received},
+          {"buffer_bytes", totals.buffer_bytes}};
+}
+
 std::string TargetText() { return std::string(TargetName(ActiveTarget())); }
 
 // One rank's way through all tasks.
@@ -291,6 +305,7 @@ class RankRun {
           {{"planner", layout.planner}, {"rho", layout.rho}, {"density", layout.density}});
     }
     const BalanceReport balance = pipeline_.Balance();
+    const AttentionLayers* runs = pipeline_.AttentionRuns();
     Json seconds = {{"load", seconds_.load},     {"text", seconds_.text},
                     {"steps", seconds_.steps},   {"checkpoints", seconds_.checkpoints},
                     {"decode", seconds_.decode}, {"write", seconds_.write},
@@ -312,6 +327,7 @@ class RankRun {
                 {"seconds", balance.seconds},
                 {"rho_before", balance.rho_before},
                 {"rho_after", balance.rho_after}}},
+              {"attention", runs == nullptr ? Json() : AttentionReport(*runs)},
               {"seconds", seconds},
               {"step_seconds", step_seconds_}}}};
   }

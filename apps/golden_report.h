@@ -41,7 +41,8 @@ class GoldenReport {
   // The error is the number of places that differ.
   void Equal(const std::string& file, const std::string& name, std::span<const int64_t> want,
              std::span<const int64_t> got);
-  // Pictures in levels 0 to 255: one level off for at most this share of the values.
+  // Pictures in levels 0 to 255: one level off for at most this share of the values, or for a
+  // single one, which in a tiny picture is more than that.
   void Levels(const std::string& file, const StoredTensor& want, std::span<const uint8_t> got,
               double share);
   void Fail(const std::string& file, const std::string& tensor, const std::string& why);

@@ -191,6 +191,10 @@ BalanceReport Pipeline::Balance() const {
   return attention_ == nullptr ? BalanceReport() : attention_->Balance();
 }
 
+const AttentionLayers* Pipeline::AttentionRuns() const {
+  return attention_ == nullptr ? nullptr : &attention_->runs();
+}
+
 std::vector<LayerLayout> Pipeline::Layouts() const {
   return attention_ == nullptr ? std::vector<LayerLayout>() : attention_->layouts();
 }

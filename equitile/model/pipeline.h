@@ -94,6 +94,7 @@ class Pipeline {
   // Of the last run: [layers].
   std::vector<LayerLayout> Layouts() const;
   BalanceReport Balance() const;
+  const AttentionLayers* AttentionRuns() const;  // null before the first run
   const WanConfig& transformer_config() const { return config_; }
 
   // The parts themselves, loaded where nobody has: for those who look inside.

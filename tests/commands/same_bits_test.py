@@ -1,5 +1,5 @@
 """One prompt and seed: the same latents (sha256) on ranks inside a process, on ranks as processes and on any number of threads, dense
-and with a mask; and one copy of the weights per node, however many processes share it."""
+and with a mask. What attention took is part of the run's report."""
 import hashlib
 import json
 import os
@@ -40,3 +40,13 @@ def test_same_latents_everywhere(tmp_path):
                 found.setdefault(attention, set()).add(digest)
     assert {len(digests) for digests in found.values()} == {1}, found
     assert found["dense"] != found["mask:mask.npy"]
+
+
+def test_the_run_tells_what_attention_took(equitile, tmp_path):
+    layers = json.loads((MINI / "transformer/config.json").read_text())["num_layers"]
+    outcome = equitile(*FLAGS, "--save-latents", "a.st", "--ranks", 3, "--perf-dump-path", "perf.json")
+    assert outcome.code == 0, outcome.err
+    attention = json.loads((tmp_path / "perf.json").read_text())["attention"]
+    assert attention["runs"] == 2 * layers
+    assert 0 < attention["compute_seconds"] < attention["seconds"] and attention["plan_seconds"] > 0
+    assert attention["bytes_sent"] > 0 and attention["bytes_received"] > 0 and attention["buffer_bytes"] > 0
