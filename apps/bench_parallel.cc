@@ -65,13 +65,16 @@ class ParallelBench {
   }
 
   Table Run() {
-    ExecutorOptions exec{
-        .wire = ParseDType(request_.wire), .overlap = request_.overlap, .modelled_seconds = {}};
+    ExecutorOptions exec{.wire = ParseDType(request_.wire),
+                         .overlap = request_.overlap,
+                         .modelled_seconds = {},
+                         .modelled_pack_seconds_per_byte = 0};
     if (comm_.models_compute()) {
       exec.modelled_seconds = [this](const Work& work) {
         return static_cast<double>(work.blocks) * options_.cluster.BlockSeconds(mask_.grid()) +
                static_cast<double>(work.rows) * options_.cluster.row_seconds;
       };
+      exec.modelled_pack_seconds_per_byte = options_.cluster.pack_seconds_per_byte;
     }
     Executor executor(comm_, pool_, exec);
     const ParallelWorkload workload(mask_, options_, request_.plan.head_dim, comm_.rank(),

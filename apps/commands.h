@@ -26,7 +26,8 @@ using RegisterCommand = void(CLI::App& parent);
   COMMAND(RegisterBenchLinear)    \
   COMMAND(RegisterBenchPlan)      \
   COMMAND(RegisterBenchMachine)   \
-  COMMAND(RegisterBenchParallel)
+  COMMAND(RegisterBenchParallel)  \
+  COMMAND(RegisterBenchReuse)
 
 #define EQUITILE_DECLARE(name) RegisterCommand name;
 EQUITILE_COMMANDS(EQUITILE_DECLARE)

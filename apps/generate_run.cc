@@ -132,6 +132,8 @@ class RankRun {
         pipeline_(request.folder, comm, pool_, Options()) {}
 
   void Run() {
+    // Layers and tiles may take longer than the watchdog waits.
+    if (comm_.size() > 1 && !comm_.simulated()) pool_.SetPoll([this] { comm_.Poll(); });
     std::vector<std::string> prompts = {request_.config.negative_prompt};
     for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
     const Stopwatch watch;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "equitile/base/error.h"
+#include "equitile/base/timer.h"
 #include "equitile/base/topology.h"
 
 namespace equitile {
@@ -16,6 +17,9 @@ constexpr uint32_t kStopEpoch = std::numeric_limits<uint32_t>::max();
 // gap between two kernels of a layer, shorter than anything a user could notice. A sleeping worker
 // costs the next call a system call and a wake-up.
 constexpr int kSpins = 2000;
+
+// Between two polls: looking at messages costs about a microsecond.
+constexpr double kPollSeconds = 0.002;
 
 void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -102,6 +106,13 @@ void ThreadPool::Run(FunctionRef<void(int thread)> fn) {
   if (exception) std::rethrow_exception(exception);
 }
 
+void ThreadPool::Poll() {
+  const double now = NowSeconds();
+  if (now - polled_ < kPollSeconds) return;
+  polled_ = now;
+  poll_();
+}
+
 void ThreadPool::ParallelFor(int64_t tasks, FunctionRef<void(int64_t task, int thread)> fn) {
   if (tasks <= 0) return;
   if (tasks == 1) return fn(0, 0);  // nothing to share: no other thread is woken
@@ -110,6 +121,7 @@ void ThreadPool::ParallelFor(int64_t tasks, FunctionRef<void(int64_t task, int t
     for (int64_t task = thread; task < tasks; task = next.fetch_add(1, std::memory_order_relaxed)) {
       if (failed_.load(std::memory_order_relaxed)) return;
       fn(task, thread);
+      if (thread == 0 && poll_) Poll();
     }
   };
   Run(work);

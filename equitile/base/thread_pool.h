@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -33,10 +34,16 @@ class ThreadPool {
   // computes, however late it wakes. After an exception no further task is begun.
   void ParallelFor(int64_t tasks, FunctionRef<void(int64_t task, int thread)> fn);
 
+  // Called by the calling thread between its tasks of a ParallelFor, now and then (every few
+  // milliseconds where tasks are that short): long layers show a sign of life here. What it throws
+  // ends the ParallelFor. Null: none.
+  void SetPoll(std::function<void()> poll) { poll_ = std::move(poll); }
+
  private:
   void Work(int thread);
   void Call(int thread);
   void Stop();
+  void Poll();
 
   std::vector<std::thread> workers_;
   FunctionRef<void(int)> job_;
@@ -45,6 +52,8 @@ class ThreadPool {
   std::atomic<bool> failed_{false};
   std::mutex exception_mutex_;
   std::exception_ptr exception_;
+  std::function<void()> poll_;
+  double polled_ = 0;
   // Each on its own cache line: workers poll the first while others count down the second.
   alignas(64) std::atomic<uint32_t> epoch_{0};    // one more per call; kStopEpoch ends the workers
   alignas(64) std::atomic<uint32_t> pending_{0};  // workers that have not finished the call

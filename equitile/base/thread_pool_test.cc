@@ -54,6 +54,24 @@ TEST(ThreadPool, EveryTaskOnce) {
   }
 }
 
+TEST(ThreadPool, PollsBetweenTasksOnTheCallingThread) {
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    int polls = 0;
+    pool.SetPoll([&, caller = std::this_thread::get_id()] {
+      EXPECT_EQ(std::this_thread::get_id(), caller);
+      ++polls;
+    });
+    auto sleep = [](int64_t, int) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+    pool.ParallelFor(4 * threads, sleep);
+    EXPECT_GE(polls, 1);
+    pool.SetPoll([] { throw Error("lost"); });
+    EXPECT_THROW(pool.ParallelFor(4 * threads, sleep), Error);
+    pool.SetPoll(nullptr);
+    pool.ParallelFor(4 * threads, sleep);
+  }
+}
+
 // Tasks of no length at all: without a first task of its own a late thread would find none.
 TEST(ThreadPool, EveryThreadComputesWhenThereAreEnoughTasks) {
   ThreadPool pool(8);

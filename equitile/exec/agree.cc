@@ -54,6 +54,7 @@ void Visit(Bytes& bytes, Machine& machine) {
   bytes.Word(machine.target);
   bytes.Number(machine.threads);
   bytes.Number(machine.peak_gflops);
+  bytes.Number(machine.pack_bytes_per_second);
   bytes.List(machine.kernel, [&](KernelRate& rate) {
     bytes.Number(rate.head_dim);
     bytes.Number(rate.block);

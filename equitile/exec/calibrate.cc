@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "equitile/base/timer.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/itinerary.h"
 #include "equitile/kernel/attention.h"
@@ -12,38 +13,52 @@
 namespace equitile {
 namespace {
 
-// The best of a few: whatever disturbs a run makes it longer.
-constexpr int kRuns = 5;
+// Timings are medians of so many runs: what a rank will meet on average, not its luckiest moment.
+constexpr int kRuns = 15;
 // Work of one run: long beside the clock and the start of threads, short beside a second.
-constexpr double kRunFlops = 4e8;
+constexpr double kRunFlops = 8e8;
 constexpr int64_t kLongRow = 24;  // kept blocks
+// Tokens that are packed: more than caches hold, as between two attention layers.
+constexpr int64_t kPackTokens = 1024, kPackHeads = 16;
+constexpr int64_t kPackStrips = 4;  // per task
 
-// Rows of `kept` blocks each over packed strips, as ranks compute them.
+// The rank's clock; a simulator that models compute has none that would see it.
+double Clock(const Communicator& comm) { return comm.models_compute() ? NowSeconds() : comm.Now(); }
+
+double Median(std::vector<double> seconds) {
+  const auto middle = seconds.begin() + std::ssize(seconds) / 2;
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+AlignedBuffer<float> SomeNumbers(int64_t count) {
+  AlignedBuffer<float> numbers(count);
+  for (int64_t i = 0; i < count; ++i) numbers[i] = 0.01f * static_cast<float>(i * 37 % 101 - 50);
+  return numbers;
+}
+
+// Rows over packed strips, as ranks compute them.
 class KernelTiming {
  public:
   KernelTiming(int64_t head_dim, int64_t block) : sizes_(head_dim) {
     const double block_flops = 4.0 * static_cast<double>(head_dim * block * block);
     rows_ = std::clamp<int64_t>(static_cast<int64_t>(kRunFlops / block_flops / kLongRow), 4, 256);
     grid_ = {.q_tokens = rows_ * block, .kv_tokens = 2 * kLongRow * block, .block_tokens = block};
-    strips_ = AlignedBuffer<float>::Zeroed(grid_.kv_tokens / kStripTokens * sizes_.kv);
-    queries_ = AlignedBuffer<float>::Zeroed(grid_.q_tokens / kStripTokens * sizes_.q);
-    // Anything but zeros and denormals will do.
-    for (int64_t i = 0; i < strips_.size(); ++i)
-      strips_[i] = 0.01f * static_cast<float>(i * 37 % 101 - 50);
-    for (int64_t i = 0; i < queries_.size(); ++i)
-      queries_[i] = 0.01f * static_cast<float>(i * 53 % 103 - 51);
-    for (int64_t s = 0; s < grid_.kv_tokens / kStripTokens; ++s) {
+    const int64_t kv_strips = CeilDiv(grid_.kv_tokens, kStripTokens);
+    const int64_t q_strips = CeilDiv(grid_.q_tokens, kStripTokens);
+    strips_ = SomeNumbers(kv_strips * sizes_.kv);
+    queries_ = SomeNumbers(q_strips * sizes_.q);
+    for (int64_t s = 0; s < kv_strips; ++s) {
       k_.push_back(strips_.data() + s * sizes_.kv);
       v_.push_back(strips_.data() + s * sizes_.kv + sizes_.q);
     }
-    for (int64_t s = 0; s < grid_.q_tokens / kStripTokens; ++s)
-      q_.push_back(queries_.data() + s * sizes_.q);
+    for (int64_t s = 0; s < q_strips; ++s) q_.push_back(queries_.data() + s * sizes_.q);
     out_ = AlignedBuffer<float>(grid_.q_tokens * head_dim);
   }
 
   int64_t Rows() const { return rows_; }
 
-  double Seconds(Communicator& comm, ThreadPool& pool, int64_t kept) {
+  AttentionRows RowsOf(int64_t kept) const {
     AttentionRows rows;
     std::vector<int32_t> blocks;
     for (int64_t row = 0; row < rows_; ++row) {
@@ -52,6 +67,10 @@ class KernelTiming {
         blocks.push_back(static_cast<int32_t>((row % kLongRow) + i * kLongRow / kept));
       rows.Add(0, row, blocks);
     }
+    return rows;
+  }
+
+  double Seconds(Communicator& comm, ThreadPool& pool, const AttentionRows& rows) {
     AttentionArgs args;
     args.lanes = {.batch = 1, .heads = 1};
     args.grid = grid_;
@@ -62,13 +81,9 @@ class KernelTiming {
     args.k = StripTable{k_, std::ssize(k_)};
     args.v = StripTable{v_, std::ssize(v_)};
     args.out = View(out_.data(), Shape{1, grid_.q_tokens, 1, sizes_.head_dim});
-    double best = 1e9;
-    for (int run = 0; run <= kRuns; ++run) {
-      const double begin = comm.Now();
-      Attention(args, pool, workspace_);
-      if (run > 0) best = std::min(best, comm.Now() - begin);
-    }
-    return best;
+    const double begin = Clock(comm);
+    Attention(args, pool, workspace_);
+    return Clock(comm) - begin;
   }
 
  private:
@@ -82,10 +97,19 @@ class KernelTiming {
 
 KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, int64_t head_dim, int64_t block) {
   KernelTiming timing(head_dim, block);
+  const AttentionRows short_rows = timing.RowsOf(1), long_rows = timing.RowsOf(kLongRow);
   comm.Barrier();
+  // In turns, so that both see the same machine; the first of each warms up.
+  std::vector<double> small_runs, large_runs;
+  for (int run = 0; run <= kRuns; ++run) {
+    const double small = timing.Seconds(comm, pool, short_rows),
+                 large = timing.Seconds(comm, pool, long_rows);
+    if (run == 0) continue;
+    small_runs.push_back(small);
+    large_runs.push_back(large);
+  }
   const double rows = static_cast<double>(timing.Rows());
-  const double small = timing.Seconds(comm, pool, 1) / rows,
-               large = timing.Seconds(comm, pool, kLongRow) / rows;
+  const double small = Median(small_runs) / rows, large = Median(large_runs) / rows;
   // large = row + kLongRow * block, small = row + block
   const double per_block = (large - small) / static_cast<double>(kLongRow - 1);
   return {.head_dim = head_dim,
@@ -93,6 +117,43 @@ KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, int64_t head_dim,
           .dtype = "f32",
           .gflops = 4.0 * static_cast<double>(head_dim * block * block) / per_block * 1e-9,
           .row_seconds = std::max(0.0, small - per_block)};
+}
+
+// Bytes of Q, K and V per second from rows [tokens][Q, K, V][heads][head_dim] into strips, in the
+// order in which homes pack.
+double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
+  const StripSizes sizes(head_dim);
+  const int64_t width = 3 * kPackHeads * head_dim;
+  const AlignedBuffer<float> rows = SomeNumbers(kPackTokens * width);
+  AlignedBuffer<float> strips =
+      AlignedBuffer<float>::Zeroed(kPackTokens / kStripTokens * 3 * kPackHeads * sizes.q);
+  TokenSource sources[3];
+  for (int64_t i = 0; i < 3; ++i) {
+    sources[i] = ConstView(rows.data() + i * kPackHeads * head_dim, DType::kF32,
+                           Shape{1, kPackTokens, kPackHeads, head_dim},
+                           Strides{kPackTokens * width, width, head_dim, 1});
+  }
+  auto pack = [&](int64_t task, int) {
+    const int64_t lane = task % kPackHeads, first = task / kPackHeads * kPackStrips;
+    for (int64_t i = 0; i < 3; ++i) {
+      PackStrips({.layout = i == 0 ? StripLayout::kQuery : StripLayout::kKeyValue,
+                  .source = &sources[i],
+                  .lanes = {.batch = 1, .heads = kPackHeads},
+                  .lane = lane,
+                  .tokens = kPackTokens,
+                  .head_dim = head_dim,
+                  .token_at_position = nullptr,
+                  .strips = {first, first + kPackStrips}},
+                 strips.data() + (task * 3 + i) * kPackStrips * sizes.q);
+    }
+  };
+  std::vector<double> runs;
+  for (int run = 0; run <= kRuns; ++run) {
+    const double begin = Clock(comm);
+    pool.ParallelFor(kPackTokens / kStripTokens / kPackStrips * kPackHeads, pack);
+    if (run > 0) runs.push_back(Clock(comm) - begin);
+  }
+  return static_cast<double>(rows.size()) * sizeof(float) / Median(runs);
 }
 
 // Between this rank and `other`; both call.
@@ -144,6 +205,8 @@ Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions
     for (int64_t block : options.blocks)
       machine.kernel.push_back(MeasureKernel(comm, pool, head_dim, block));
   }
+  machine.pack_bytes_per_second =
+      MeasurePacking(comm, pool, options.head_dims.empty() ? 128 : options.head_dims.back());
   for (int window = 0; window < 3; ++window)
     machine.peak_gflops = std::max(machine.peak_gflops, FmaPeakWindow(pool));
   if (options.links && comm.size() > 1) MeasureLinks(comm, machine);

@@ -2,6 +2,7 @@
 // together again. Shared by the room's tests.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/exec/executor.h"
 #include "equitile/exec/token_rows.h"
+#include "equitile/exec/verification.h"
 #include "equitile/plan/planner.h"
 
 namespace equitile::testing {
@@ -56,6 +58,16 @@ class ExecWorkload {
       for (int64_t i = 0; i < floats; ++i)
         (*values)[static_cast<size_t>(i)] = rng.NormalAt(static_cast<uint64_t>(i));
     }
+  }
+
+  // No score, and no value, is larger.
+  double MaxScore() const {
+    return LargestNorm(q_, test_.head_dim) * LargestNorm(k_, test_.head_dim) * double{Scale()};
+  }
+  double MaxValue() const {
+    double largest = 0;
+    for (float value : v_) largest = std::max(largest, std::abs(double{value}));
+    return largest;
   }
 
   float Scale() const { return 1.0f / std::sqrt(static_cast<float>(test_.head_dim)); }

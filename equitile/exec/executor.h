@@ -25,6 +25,7 @@ struct ExecutorOptions {
   bool overlap = true;
   // Simulators only: the seconds that work takes, instead of doing it. Output is then undefined.
   std::function<double(const Work& work)> modelled_seconds;
+  double modelled_pack_seconds_per_byte = 0;  // then too: nothing is packed
 };
 
 // One self-attention over all ranks. Home tokens are those of HomeMap; the (batch, token) line is

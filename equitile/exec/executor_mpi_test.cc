@@ -53,7 +53,10 @@ TEST(ExecutorOnMpi, AllPlannersOnAwkwardShapes) {
       ExecResult got = workload.Empty();
       for (int i = 0; i < 2; ++i) workload.RunRank(executor, *part, got);
       const Range line = HomeLine(*part->homes, part->program.problem, comm.rank());
-      const double bound = plan.SplitsRows() ? 1e-5 : 0.0;
+      const double bound = plan.SplitsRows()
+                               ? SplitRowBound(test.head_dim, test.grid.kv_tokens, plan.Stages(),
+                                               workload.MaxScore(), workload.MaxValue())
+                               : 0.0;
       EXPECT_EQ(WrongAtHome(test, got, want, line, bound), 0);
     }
   }

@@ -107,6 +107,7 @@ struct RankStage {
   // --- As a home ---
   std::vector<PackJob> pack;  // into sends, and what stays here
   std::vector<CopyJob> copy;
+  int64_t pack_floats = 0;  // through pack, copy and rows for others
   std::vector<Parcel> sends;
   std::vector<OutParcel> arrivals;      // output of other ranks for this home
   std::vector<int64_t> arrival_parcel;  // [arrivals] which of q_stage's sends its memory is

@@ -97,7 +97,10 @@ void LayerRun::Compute(int32_t stage) {
 void LayerRun::Return(int32_t stage) {
   RankStage const& now = At(stage);
   const bool leaves = !it_.is_local && OutputStage(stage) == stage;
-  held_ -= now.kv_tokens * 2 * QBytes() + std::exchange(leaving_, 0);
+  // A ring's own chunk lies between its queries, and stays with them.
+  const bool stays = it_.is_ring && stage == 0;
+  if (!stays) held_ -= now.kv_tokens * 2 * QBytes();
+  held_ -= std::exchange(leaving_, 0);
   if (leaves) {
     Scatter(stage);
     SendOutput(stage);
@@ -105,6 +108,7 @@ void LayerRun::Return(int32_t stage) {
   if (OutputStage(stage) == stage) {
     const int64_t tokens = At(now.q_stage).q_tokens;
     held_ -= tokens * QBytes();
+    if (it_.is_ring && stage > 0) held_ -= At(0).kv_tokens * 2 * QBytes();
     leaving_ = tokens * OBytes();
   }
   record_.returned[Index(stage)] = comm_.Now();
@@ -350,7 +354,7 @@ void LayerRun::TakeArrivals(int32_t stage) {
     const double begin = comm_.Now();
     WaitFor(letter, RunWait::For::kOutput, stage);
     AddEvent(RunEvent::Kind::kWait, begin, comm_.Now(), stage);
-    Packing(stage, [&] { Unpack(now.arrivals[i], letter.to); });
+    Packing(stage, now.arrivals[i].Floats(head_dim_), [&] { Unpack(now.arrivals[i], letter.to); });
   }
 }
 

@@ -96,10 +96,16 @@ class LayerRun {
   void AddEvent(RunEvent::Kind kind, double begin, double end, int32_t stage, int32_t peer = -1,
                 int64_t bytes = 0);
 
+  // `floats` is what goes through it.
   template <typename Work>
-  void Packing(int32_t stage, const Work& work) {
+  void Packing(int32_t stage, int64_t floats, const Work& work) {
     const double begin = comm_.Now();
-    work();
+    if (options_.modelled_seconds) {
+      comm_.Elapse(options_.modelled_pack_seconds_per_byte * static_cast<double>(floats) *
+                   sizeof(float));
+    } else {
+      work();
+    }
     const double end = comm_.Now();
     stats_.pack_seconds += end - begin;
     AddEvent(RunEvent::Kind::kPack, begin, end, stage);

@@ -20,7 +20,7 @@ HomeRowsArgs LayerRun::HomeRows(int64_t lane) const {
 void LayerRun::PackHome(int32_t stage) {
   const RankStage& now = At(stage);
   if (it_.is_local) return;
-  Packing(stage, [&] {
+  Packing(stage, now.pack_floats, [&] {
     pool_.ParallelFor(std::ssize(now.pack), [&](int64_t i, int) { Pack(now.pack[Index(i)]); });
     for (const Parcel& parcel : now.sends) {
       pool_.ParallelFor(std::ssize(parcel.kv_blocks), [&](int64_t i, int) {
@@ -106,7 +106,8 @@ void LayerRun::Gather(int32_t stage) {
                 .pitch = pitch},
                to);
   };
-  Packing(stage, [&] {
+  const int64_t tokens = std::ssize(now.gather_kv.blocks) * 2 + std::ssize(now.gather_q.blocks);
+  Packing(stage, tokens * problem_.grid.block_tokens * head_dim_, [&] {
     pool_.ParallelFor(std::ssize(now.gather_kv.blocks), [&](int64_t i, int) {
       float* to = buffer + now.gather_kv.blocks[Index(i)].at;
       pack(now.gather_kv, i, call_.k, StripLayout::kKeyValue, 0, sizes_.kv, to);
@@ -199,7 +200,8 @@ void LayerRun::Scatter(int32_t stage) {
   std::vector<const OutParcel*> to(Index(it_.ranks), nullptr);
   for (const OutParcel& parcel : now.returns) to[Index(parcel.peer)] = &parcel;
   float* buffer = OutputBuffer(stage);
-  Packing(stage, [&] {
+  const int64_t tokens = std::ssize(now.scatter_out.blocks) * problem_.grid.block_tokens;
+  Packing(stage, tokens * head_dim_, [&] {
     pool_.ParallelFor(std::ssize(now.scatter_out.blocks), [&](int64_t i, int) {
       const GatheredBlock& block = now.scatter_out.blocks[Index(i)];
       const int64_t begin = problem_.grid.QBlockTokens(block.block).begin;

@@ -30,17 +30,6 @@ void Fill(std::vector<float>& values, int64_t count, uint64_t seed, uint32_t str
   });
 }
 
-double LargestNorm(const std::vector<float>& rows, int64_t head_dim) {
-  double largest = 0;
-  for (size_t i = 0; i < rows.size(); i += static_cast<size_t>(head_dim)) {
-    double sum = 0;
-    for (size_t d = 0; d < static_cast<size_t>(head_dim); ++d)
-      sum += static_cast<double>(rows[i + d]) * static_cast<double>(rows[i + d]);
-    largest = std::max(largest, sum);
-  }
-  return std::sqrt(largest);
-}
-
 // Of what one rank has at home.
 struct Difference {
   double max_error = 0;
@@ -57,6 +46,17 @@ struct Difference {
 };
 
 }  // namespace
+
+double LargestNorm(std::span<const float> rows, int64_t head_dim) {
+  double largest = 0;
+  for (size_t i = 0; i < rows.size(); i += static_cast<size_t>(head_dim)) {
+    double sum = 0;
+    for (size_t d = 0; d < static_cast<size_t>(head_dim); ++d)
+      sum += static_cast<double>(rows[i + d]) * static_cast<double>(rows[i + d]);
+    largest = std::max(largest, sum);
+  }
+  return std::sqrt(largest);
+}
 
 double SplitRowBound(int64_t head_dim, int64_t keys, int32_t parts, double max_score,
                      double max_value) {

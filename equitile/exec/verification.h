@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct VerifyCase {
 // value; each merge rounds twice more. Independent errors, six sigmas, both computations.
 double SplitRowBound(int64_t head_dim, int64_t keys, int32_t parts, double max_score,
                      double max_value);
+
+// The largest Euclidean norm of rows [][head_dim]; products of two bound scores.
+double LargestNorm(std::span<const float> rows, int64_t head_dim);
 
 // Random numbers, the answer of one rank, and what `kernel/reference` says about it.
 class Verification {

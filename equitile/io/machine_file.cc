@@ -11,9 +11,13 @@ constexpr double kHuge = 1e18, kTiny = 1e-18;  // rates and times outside are mi
 }  // namespace
 
 std::string MachineFileText(const Machine& machine) {
-  Json json = {{"version", kVersion},        {"target", machine.target},
-               {"threads", machine.threads}, {"peak_gflops", machine.peak_gflops},
-               {"kernel", Json::array()},    {"links", Json::array()}};
+  Json json = {{"version", kVersion},
+               {"target", machine.target},
+               {"threads", machine.threads},
+               {"peak_gflops", machine.peak_gflops},
+               {"pack_bytes_per_second", machine.pack_bytes_per_second},
+               {"kernel", Json::array()},
+               {"links", Json::array()}};
   for (const KernelRate& rate : machine.kernel) {
     json["kernel"].push_back({{"head_dim", rate.head_dim},
                               {"block", rate.block},
@@ -32,14 +36,18 @@ std::string MachineFileText(const Machine& machine) {
 Machine ParseMachineFile(std::string_view text, std::string_view name) {
   const Json document = ParseJson(text, name);
   const JsonValue root(document, name);
-  root.CheckKeys({"version", "target", "threads", "peak_gflops", "kernel", "links"});
+  root.CheckKeys(
+      {"version", "target", "threads", "peak_gflops", "pack_bytes_per_second", "kernel", "links"});
   if (root["version"].Integer(0, INT32_MAX) != kVersion)
     root["version"].Fail("this program reads version {}", kVersion);
   Machine machine{.target = root["target"].Text(),
                   .threads = root["threads"].Integer(1, INT32_MAX),
                   .peak_gflops = root["peak_gflops"].Number(0, kHuge),
+                  .pack_bytes_per_second = 0,
                   .kernel = {},
                   .links = {}};
+  if (const auto pack = root.Find("pack_bytes_per_second"))
+    machine.pack_bytes_per_second = pack->Number(0, kHuge);
   const JsonValue kernel = root["kernel"];
   for (int64_t i = 0; i < kernel.Size(); ++i) {
     const JsonValue rate = kernel.At(i);

@@ -9,7 +9,8 @@
 
 namespace equitile {
 
-// {"version": 1, "target", "threads", "peak_gflops", "kernel": [{"head_dim", "block", "dtype",
+// {"version": 1, "target", "threads", "peak_gflops",
+// "pack_bytes_per_second" (may be missing), "kernel": [{"head_dim", "block", "dtype",
 // "gflops", "row_seconds"}],
 //  "links": [{"class": "network" | "node", "latency_seconds", "bytes_per_second"}]}
 std::string MachineFileText(const Machine& machine);

@@ -73,6 +73,7 @@ Json PlanReportJson(const PlanReport& report, bool details) {
                {"predicted_seconds", report.prediction.seconds},
                {"predicted_compute", report.prediction.compute},
                {"predicted_exchange", report.prediction.exchange},
+               {"predicted_pack", report.prediction.pack},
                {"predicted_wait", report.prediction.wait},
                {"paper_seconds", report.paper_seconds},
                {"plan_seconds", report.plan_seconds},

@@ -25,6 +25,8 @@ class Accountant {
     kv_held_.assign(ranks, 0);
     kv_arriving_.assign(ranks, 0);
     leaving_.assign(ranks, 0);
+    kv_staying_.assign(ranks, 0);
+    for (const Task& task : program.tasks) is_ring_ |= task.kv_set != 0;
     met_.assign(ranks, -1);
   }
 
@@ -79,8 +81,17 @@ class Accountant {
   }
 
   void Return(int32_t stage) {
-    for (size_t r = 0; r < held_.size(); ++r)
-      held_[r] -= std::exchange(kv_held_[r], 0) + std::exchange(leaving_[r], 0);
+    for (size_t r = 0; r < held_.size(); ++r) {
+      const int64_t kv = std::exchange(kv_held_[r], 0);
+      // A ring's own chunk came with its queries and stays with them.
+      if (is_ring_ && stage == 0) {
+        kv_staying_[r] = kv;
+      } else {
+        held_[r] -= kv;
+      }
+      held_[r] -= std::exchange(leaving_[r], 0);
+      if (stage + 1 == std::ssize(program_.stages)) held_[r] -= std::exchange(kv_staying_[r], 0);
+    }
     for (const Transfer& transfer :
          program_.TransfersOf(program_.stages[static_cast<size_t>(stage)].returns)) {
       ++conversation_;
@@ -135,7 +146,8 @@ class Accountant {
   const BlockMask& mask_;
   WireFormat wire_;
   Accounts& out_;
-  std::vector<int64_t> held_, kv_held_, kv_arriving_, leaving_;  // [ranks] bytes
+  std::vector<int64_t> held_, kv_held_, kv_arriving_, leaving_, kv_staying_;  // [ranks] bytes
+  bool is_ring_ = false;
   std::vector<int64_t> met_;  // [ranks] last conversation in which the home took part
   int64_t conversation_ = 0;
 };

@@ -19,7 +19,8 @@ struct Accounts {
   int64_t messages = 0;  // all that goes from one rank to another in one stage (inputs, or finished
                          // output) is one message
   // [ranks] peak bytes of packed Q, K, V and of O with log-sum-exp: inputs of the present and of
-  // the next stage, output of the present one and of the one on its way home. Blocks that were
+  // the next stage, output of the present one and of the one on its way home; in a ring also the
+  // first chunk, which lies with the queries. Blocks that were
   // local are in it: the kernel reads them packed, too.
   std::vector<int64_t> buffer_bytes;
 

@@ -102,6 +102,10 @@ void CheckCluster(const Cluster& cluster, int32_t ranks) {
   if (!(cluster.row_seconds >= 0) || !std::isfinite(cluster.row_seconds)) {
     throw InputError("[plan] row seconds {}: must not be negative", cluster.row_seconds);
   }
+  if (!(cluster.pack_seconds_per_byte >= 0) || !std::isfinite(cluster.pack_seconds_per_byte)) {
+    throw InputError("[plan] pack seconds per byte {}: must not be negative",
+                     cluster.pack_seconds_per_byte);
+  }
   CheckLink(cluster.link, "link");
   if (cluster.node_size < 0)
     throw InputError("[plan] node size {}: must not be negative", cluster.node_size);
@@ -135,6 +139,8 @@ void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype,
     cluster.gflops = best->gflops;
     cluster.row_seconds = best->row_seconds;
   }
+  if (machine.pack_bytes_per_second > 0)
+    cluster.pack_seconds_per_byte = 1 / machine.pack_bytes_per_second;
   for (const NamedLink& named : machine.links) {
     if (named.name == "network") cluster.link = named.link;
     if (named.name == "node") cluster.node_link = named.link;

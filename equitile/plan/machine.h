@@ -43,6 +43,7 @@ struct Machine {
   std::string target;
   int64_t threads = 1;
   double peak_gflops = 0;
+  double pack_bytes_per_second = 0;  // see Cluster::pack_seconds_per_byte; 0: not measured
   std::vector<KernelRate> kernel;
   std::vector<NamedLink> links;
 
@@ -53,6 +54,8 @@ struct Machine {
 struct Cluster {
   double gflops = 100;  // of a rank of speed 1
   double row_seconds = 0;
+  // Between a rank's tensors and packed strips, either way, per byte of f32; 0: free.
+  double pack_seconds_per_byte = 0;
   Link link;                   // between ranks of different nodes
   Link node_link;              // inside a node
   int32_t node_size = 0;       // ranks per node, consecutive; 0: `link` everywhere

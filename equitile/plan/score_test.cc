@@ -134,9 +134,10 @@ TEST(Accounts, BuffersAndMessagesByHand) {
   EXPECT_EQ(ulysses.buffer_bytes, std::vector<int64_t>(4, 512 * (q + kv + o)));
   EXPECT_EQ(ulysses.messages, 4 * 3 * 2);
 
-  // Four heads of 128 query tokens, two chunks of K and V; each rank passes on three times.
+  // Four heads of 128 query tokens, three chunks of K and V (its own stays with the queries, one is
+  // computed, one arrives); each rank passes on three times.
   const Accounts ring = AccountsOf(PlanRing(problem), mask);
-  EXPECT_EQ(ring.buffer_bytes, std::vector<int64_t>(4, 4 * 128 * (q + o + 2 * kv)));
+  EXPECT_EQ(ring.buffer_bytes, std::vector<int64_t>(4, 4 * 128 * (q + o + 3 * kv)));
   EXPECT_EQ(ring.messages, 4 * 3);
 
   // Two ranks have two heads each, in two head groups: the second arrives while the first is
@@ -164,7 +165,7 @@ TEST(Score, ReplansWhenItPays) {
 // --- Time ---
 
 TEST(Simulate, PartsAddUpAndNothingIsNegative) {
-  EXPECT_TRUE(CheckCases("seconds = compute + exchange + wait", [](RandomCase& random) {
+  EXPECT_TRUE(CheckCases("seconds = compute + pack + exchange + wait", [](RandomCase& random) {
     const Problem problem = random.MakeProblem();
     const BlockMask mask = random.MakeMask(problem);
     const Plan plan = random.MakePlan(problem);
@@ -173,14 +174,16 @@ TEST(Simulate, PartsAddUpAndNothingIsNegative) {
     cluster.node_size = static_cast<int32_t>(random.Between(0, 4));
     cluster.node_link = {.latency_seconds = 1e-6, .bytes_per_second = 50e9};
     cluster.row_seconds = random.Chance(0.5) ? 1e-6 : 0;
+    cluster.pack_seconds_per_byte = random.Chance(0.5) ? 1e-10 : 0;
     const StageWork work = CountStageWork(plan, mask, RowBlocks(mask));
     const HomeMap homes(problem);
     const Program program = Lower(plan, mask);
     const Prediction prediction = Simulate(program, homes, work, cluster);
     const double slack = 1e-9 * prediction.seconds;
     RC_ASSERT(prediction.compute >= 0 && prediction.exchange >= 0 && prediction.wait >= 0);
-    RC_ASSERT(std::abs(prediction.seconds - prediction.compute - prediction.exchange -
-                       prediction.wait) <= slack);
+    RC_ASSERT(prediction.pack >= 0);
+    RC_ASSERT(std::abs(prediction.seconds - prediction.compute - prediction.pack -
+                       prediction.exchange - prediction.wait) <= slack);
     const CostModel model = CostInPicoseconds(cluster, problem.grid);
     const Imbalance imbalance = MeasureImbalance(plan, work, model, cluster.speeds);
     // Nobody is faster than the busiest rank's own work, nor than the bytes of the busiest port.
@@ -196,6 +199,7 @@ TEST(Simulate, PartsAddUpAndNothingIsNegative) {
     slower.node_link.bytes_per_second /= 10;
     RC_ASSERT(Simulate(program, homes, work, slower).seconds >= prediction.seconds - slack);
     Cluster free = cluster;
+    free.pack_seconds_per_byte = 0;
     free.link = free.node_link = {.latency_seconds = 0, .bytes_per_second = 1e30};
     const Prediction ideal = Simulate(program, homes, work, free);
     RC_ASSERT(ideal.exchange <= 1e-9);

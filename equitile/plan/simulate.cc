@@ -29,7 +29,9 @@ class Simulator {
         out_(out),
         ranks_(program.problem.ranks),
         stages_(static_cast<int32_t>(program.stages.size())),
-        block_seconds_(cluster.BlockSeconds(program.problem.grid)) {
+        block_seconds_(cluster.BlockSeconds(program.problem.grid)),
+        pack_seconds_(cluster.pack_seconds_per_byte * static_cast<double>(sizeof(float)) /
+                      static_cast<double>(cluster.wire.value_bytes)) {
     out_.timeline.resize(Size() * static_cast<size_t>(stages_));
     home_inputs_.resize(static_cast<size_t>(stages_));
     part_bytes_.assign(Size(), 0);
@@ -39,9 +41,12 @@ class Simulator {
     back_.resize(Size());
     idle_exchange_.assign(Size(), 0);
     compute_.assign(Size(), 0);
+    packed_by_.assign(Size(), 0);
+    pack_.assign(Size(), 0);
+    exchanges_.assign(Size(), false);
   }
 
-  // Homes push the stages' inputs one after the other, all from the start.
+  // Homes pack and push the stages' inputs one after the other, all from the start.
   void HomeSends(int32_t stage) {
     HomeInputs& now = home_inputs_[Index(stage)];
     std::vector<Load> out(Size());
@@ -51,15 +56,22 @@ class Simulator {
       if (now.in.empty()) {
         now.in.resize(Size());
         now.pushed.assign(Size(), 0);
+        now.repack.assign(Size(), 0);
       }
       for (int32_t home : SumParts(transfer, transfer.to)) {
         const bool near = cluster_.SameNode(home, transfer.to);
         now.in[Index(transfer.to)].Add(near, part_bytes_[Index(home)]);
         out[Index(home)].Add(near, part_bytes_[Index(home)]);
+        packed_by_[Index(home)] += PackSeconds(home, part_bytes_[Index(home)]);
+        exchanges_[Index(home)] = exchanges_[Index(transfer.to)] = true;
         pairs.push_back({home, transfer.to});
       }
+      packed_by_[Index(transfer.to)] += PackSeconds(transfer.to, own_bytes_);
+      now.repack[Index(transfer.to)] += PackSeconds(transfer.to, reordered_bytes_);
     }
-    for (size_t r = 0; r < Size(); ++r) sent_by_[r] += Seconds(out[r]);
+    for (size_t r = 0; r < Size(); ++r) {
+      if (!out[r].empty()) sent_by_[r] = std::max(sent_by_[r], packed_by_[r]) + Seconds(out[r]);
+    }
     now.sent_by = sent_by_;
     for (const auto& [home, to] : pairs)
       now.pushed[Index(to)] = std::max(now.pushed[Index(to)], sent_by_[Index(home)]);
@@ -68,9 +80,10 @@ class Simulator {
   void Receive(int32_t) {}  // begins when the stage before is computed; see Await
 
   void Await(int32_t stage) {
+    if (stage == 0) BeginPacked();
     for (int32_t rank = 0; rank < ranks_; ++rank) {
       StageTimes& now = At(rank, stage);
-      const double free = stage == 0 ? 0 : At(rank, stage - 1).end;
+      const double free = stage == 0 ? packed_by_[Index(rank)] : At(rank, stage - 1).end;
       const double asked = stage == 0 ? 0 : At(rank, stage - 1).begin;
       now.arrived = asked;
       const HomeInputs& inputs = home_inputs_[Index(stage)];
@@ -90,6 +103,11 @@ class Simulator {
       const double seconds = (static_cast<double>(work.blocks) * block_seconds_ +
                               static_cast<double>(work.rows) * cluster_.row_seconds) /
                              cluster_.Speed(rank);
+      const HomeInputs& inputs = home_inputs_[Index(stage)];
+      if (!inputs.repack.empty() && exchanges_[Index(rank)]) {
+        now.begin += inputs.repack[Index(rank)];
+        pack_[Index(rank)] += inputs.repack[Index(rank)];
+      }
       now.end = now.begin + seconds;
       compute_[Index(rank)] += seconds;
       idle_exchange_[Index(rank)] += now.exchange;
@@ -102,14 +120,18 @@ class Simulator {
     const Span returns = program_.stages[Index(stage)].returns;
     for (const Transfer& transfer : program_.TransfersOf(returns)) {
       const size_t from = Index(transfer.from);
-      const double computed = At(transfer.from, stage).end;
       Load out;
       const std::vector<int32_t>& foreign = SumParts(transfer, transfer.from);
+      const double scatter = exchanges_[from] ? PackSeconds(transfer.from, reordered_bytes_) : 0;
+      pack_[from] += scatter;
+      const double computed = At(transfer.from, stage).end += scatter;
       for (int32_t home : foreign) {
         const bool near = cluster_.SameNode(home, transfer.from);
         out.Add(near, part_bytes_[Index(home)]);
         Back& back = back_[Index(home)];
         back.load.Add(near, part_bytes_[Index(home)]);
+        back.unpack += PackSeconds(home, part_bytes_[Index(home)]);
+        ++back.parcels;
         back.first = std::min(back.first, computed);
         back.last_computed = std::max(back.last_computed, computed);
       }
@@ -132,15 +154,18 @@ class Simulator {
       if (back.load.empty()) continue;
       const double arrived =
           std::max(back.last, back.first + Seconds(back.load)) + Latency(back.load);
-      home.done = std::max(end, arrived);
-      home.exchange = std::min(home.done, std::max(end, back.last_computed));
+      // All but the last parcel are unpacked while that one is under way.
+      home.done = std::max(end + back.unpack, arrived + back.unpack / back.parcels);
+      home.exchange = std::min(home.done, std::max(end + back.unpack, back.last_computed));
+      pack_[Index(rank)] += back.unpack;
       idle_exchange_[Index(rank)] += home.done - home.exchange;
     }
     for (const HomeTimes& home : out_.home) out_.seconds = std::max(out_.seconds, home.done);
     const double ranks = static_cast<double>(ranks_);
     out_.compute = std::accumulate(compute_.begin(), compute_.end(), 0.0) / ranks;
     out_.exchange = std::accumulate(idle_exchange_.begin(), idle_exchange_.end(), 0.0) / ranks;
-    out_.wait = std::max(0.0, out_.seconds - out_.compute - out_.exchange);
+    out_.pack = std::accumulate(pack_.begin(), pack_.end(), 0.0) / ranks;
+    out_.wait = std::max(0.0, out_.seconds - out_.compute - out_.pack - out_.exchange);
   }
 
  private:
@@ -148,6 +173,7 @@ class Simulator {
     std::vector<Load> in;  // [ranks], or empty
     std::vector<double>
         pushed;  // [ranks] when the last of the rank's homes has pushed this stage's inputs
+    std::vector<double> repack;   // [ranks] seconds for what comes as rows, or empty
     std::vector<double> sent_by;  // [ranks] when a home has pushed everything up to this stage
   };
   struct RankPair {
@@ -159,6 +185,8 @@ class Simulator {
         std::numeric_limits<double>::infinity();  // the first output for this home is computed
     double last_computed = 0;
     double last = 0;  // the last has left its rank
+    double unpack = 0;
+    int32_t parcels = 0;
   };
 
   template <typename I>
@@ -173,6 +201,18 @@ class Simulator {
     return program_.TransfersOf(program_.stages[Index(stage)].inputs);
   }
 
+  double PackSeconds(int32_t rank, int64_t wire_bytes) const {
+    return static_cast<double>(wire_bytes) * pack_seconds_ / cluster_.Speed(rank);
+  }
+
+  // Ranks that exchange nothing hand their tensors to the kernel as they are.
+  void BeginPacked() {
+    for (size_t r = 0; r < Size(); ++r) {
+      if (!exchanges_[r]) packed_by_[r] = 0;
+      pack_[r] += packed_by_[r];
+    }
+  }
+
   double Seconds(const Load& load) const {
     return std::max(static_cast<double>(load.near) / cluster_.node_link.bytes_per_second,
                     static_cast<double>(load.far) / cluster_.link.bytes_per_second);
@@ -183,19 +223,26 @@ class Simulator {
   }
 
   // Homes other than `rank` that take part in a transfer between homes and `rank`; their bytes are
-  // in part_bytes_. Valid until the next call.
+  // in part_bytes_. Beside them own_bytes_, what stays on `rank` in home order, and
+  // reordered_bytes_, all of lanes in another order. Valid until the next call.
   const std::vector<int32_t>& SumParts(const Transfer& transfer, int32_t rank) {
     for (int32_t home : foreign_) part_bytes_[Index(home)] = 0;
     foreign_.clear();
+    own_bytes_ = reordered_bytes_ = 0;
     const bool is_kv = transfer.cargo == Cargo::kKv;
     const WireFormat& wire = cluster_.wire;
     const int64_t token_bytes = is_kv                         ? wire.KvBytes()
                                 : transfer.cargo == Cargo::kQ ? wire.QBytes()
                                                               : wire.OBytes();
     for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks)) {
+      const bool in_home_order = program_.problem.OrderOf(item.lane) == TokenOrder::kFHW;
       homes_.ForEachPart(is_kv ? Side::kKey : Side::kQuery, item.lane, item.blocks(),
                          [&](int32_t home, int64_t tokens) {
-                           if (home == rank) return;
+                           if (!in_home_order) reordered_bytes_ += tokens * token_bytes;
+                           if (home == rank) {
+                             own_bytes_ += in_home_order ? tokens * token_bytes : 0;
+                             return;
+                           }
                            if (part_bytes_[Index(home)] == 0) foreign_.push_back(home);
                            part_bytes_[Index(home)] += tokens * token_bytes;
                          });
@@ -228,13 +275,16 @@ class Simulator {
   const Cluster& cluster_;
   Prediction& out_;
   int32_t ranks_, stages_;
-  double block_seconds_;
+  double block_seconds_, pack_seconds_;
   std::vector<HomeInputs> home_inputs_;                      // [stages]
   std::vector<double> sent_by_, received_by_, returned_by_;  // [ranks] when the port is free again
   std::vector<int64_t> part_bytes_;                          // [ranks]; 0 but for foreign_
   std::vector<int32_t> foreign_;
-  std::vector<Back> back_;                       // [ranks]
-  std::vector<double> idle_exchange_, compute_;  // [ranks] seconds
+  int64_t own_bytes_ = 0, reordered_bytes_ = 0;
+  std::vector<Back> back_;                              // [ranks]
+  std::vector<double> idle_exchange_, compute_, pack_;  // [ranks] seconds
+  std::vector<double> packed_by_;                       // [ranks] when a home has packed
+  std::vector<bool> exchanges_;                         // [ranks] something with another rank
 };
 
 }  // namespace

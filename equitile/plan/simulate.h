@@ -26,10 +26,11 @@ struct HomeTimes {
   double exchange = 0, done = 0;
 };
 
-// seconds = compute + exchange + wait; the three are means over ranks.
+// seconds = compute + pack + exchange + wait; the four are means over ranks.
 struct Prediction {
   double seconds = 0;  // until the last output is at home
   double compute = 0;
+  double pack = 0;      // for the wire and for the kernel, and output back
   double exchange = 0;  // idle while a transfer that the rank needs is under way
   double wait =
       0;  // idle otherwise: for a rank that is still computing, or for the slowest to finish

@@ -39,7 +39,7 @@ class Plan:
     """A plan and everything there is to say about it.
 
     Attributes are the names of `equitile plan --json`: planner, rho, rho_paper, bound, bound_any, moved_q_blocks, moved_kv_blocks,
-    bytes_max, bytes_mean, messages, buffer_bytes_max, predicted_seconds, predicted_compute, predicted_exchange, predicted_wait,
+    bytes_max, bytes_mean, messages, buffer_bytes_max, predicted_seconds, predicted_compute, predicted_exchange, predicted_pack, predicted_wait,
     plan_seconds, hash, work_per_rank, row_owner and, where they exist, chosen, head_perm, q_owner, kv_owner.
     """
 
