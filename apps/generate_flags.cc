@@ -77,8 +77,6 @@ void AddSamplingFlags(CLI::App& app, GenerateFlags& flags) {
 
 void AddExecutionFlags(CLI::App& app, GenerateFlags& flags) {
   AddRanks(app, flags.ranks);
-  app.add_option("--attention,--attention-backend", flags.attention, "dense or mask:FILE")
-      ->type_name("KIND");
   app.add_option("--planner", flags.planner,
                  "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR")
       ->capture_default_str();
@@ -86,6 +84,12 @@ void AddExecutionFlags(CLI::App& app, GenerateFlags& flags) {
             "with --ring-degree R: the same as --planner usp:UxR");
   AddNumber(app, "--ring-degree", flags.ring_degree, {.min = 1, .max = 1 << 20},
             "see --ulysses-degree");
+  AddComputeFlags(app, flags);
+}
+
+void AddComputeFlags(CLI::App& app, GenerateFlags& flags) {
+  app.add_option("--attention,--attention-backend", flags.attention, "dense or mask:FILE")
+      ->type_name("KIND");
   AddNumber(app, "--reuse-threshold", flags.reuse_threshold, {.min = 1, .max = 1e6},
             "plan a layer anew when its imbalance reaches this; default: when it saves time");
   app.add_flag("--reproducible,!--no-reproducible", flags.reproducible,

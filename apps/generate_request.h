@@ -48,10 +48,12 @@ struct GenerateFlags {
 };
 
 void AddGenerateFlags(CLI::App& app, GenerateFlags& flags);
-// Its parts: -m and -n; sizes and sampling; ranks, attention and layout.
+// Its parts: -m and -n; sizes and sampling; ranks and layout, and how to compute, which is a part
+// of its own too.
 void AddModelFlags(CLI::App& app, GenerateFlags& flags);
 void AddSamplingFlags(CLI::App& app, GenerateFlags& flags);
 void AddExecutionFlags(CLI::App& app, GenerateFlags& flags);
+void AddComputeFlags(CLI::App& app, GenerateFlags& flags);
 
 // One video of a request.
 struct GenerateTask {

@@ -38,13 +38,13 @@ void RunUnderLauncher(const RanksRequest& request, Body body) {
 
 }  // namespace
 
-void AddRanks(CLI::App& app, RanksRequest& request, RanksFlag flag) {
-  if (flag == RanksFlag::kWith) {
+void AddRanks(CLI::App& app, RanksRequest& request, RanksFlag flags) {
+  if (flags == RanksFlag::kAll) {
     AddNumber(app, "--ranks", request.ranks, {.min = 1, .max = kMaxRanks},
               "ranks inside this process (not under mpirun)");
+    AddNumber(app, "-t,--threads", request.threads, {.min = 1, .max = kMaxThreads},
+              "threads per rank (default: allowed cores / ranks on this node)");
   }
-  AddNumber(app, "-t,--threads", request.threads, {.min = 1, .max = kMaxThreads},
-            "threads per rank (default: allowed cores / ranks on this node)");
   AddNumber(app, "--watchdog", request.watchdog_seconds, {.min = 0, .max = kMaxWatchdogSeconds},
             "seconds without a sign of life after which a rank counts as lost; 0: never");
 }

@@ -18,9 +18,9 @@ struct RanksRequest {
   double watchdog_seconds = 60;    // --watchdog
 };
 
-// --ranks is left out for commands that give it a meaning of their own.
-enum class RanksFlag : uint8_t { kWith, kWithout };
-void AddRanks(CLI::App& app, RanksRequest& request, RanksFlag flag = RanksFlag::kWith);
+// --ranks and --threads are left out for commands that give them a meaning of their own.
+enum class RanksFlag : uint8_t { kAll, kWatchdogOnly };
+void AddRanks(CLI::App& app, RanksRequest& request, RanksFlag flags = RanksFlag::kAll);
 
 // True under mpirun and in the simulator.
 bool UnderLauncher();

@@ -157,8 +157,7 @@ void AddVerifyPlans(CLI::App& app, VerifyPlansRequest& request) {
       ->capture_default_str();
   AddNumber(app, "--head-dim", request.head_dim, {.min = kHeadDimStep, .max = kMaxHeadDim},
             "numbers per token and head");
-  AddNumber(app, "--seed", request.seed, {.min = 0}, "of the random numbers");
-  AddRanks(app, request.on, RanksFlag::kWithout);
+  AddRanks(app, request.on, RanksFlag::kWatchdogOnly);
   AddJson(app, request.json);
 }
 

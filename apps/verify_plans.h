@@ -19,6 +19,7 @@ struct VerifyPlansRequest {
   RanksRequest on;
 };
 
+// Without --seed and --threads, which other questions have too.
 void AddVerifyPlans(CLI::App& app, VerifyPlansRequest& request);
 
 // Prints one line per case, then throws Error if a case failed.

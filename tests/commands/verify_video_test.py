@@ -1,0 +1,68 @@
+"""`equitile verify -p`: one video on many ranks and threads. Small; nothing here depends on what the weights draw."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+MINI = pathlib.Path(__file__).resolve().parent.parent.parent / "models/wan-mini"
+TINY = ["-p", "a red circle", "-m", MINI, "-W", 64, "-H", 48, "--video-frames", 5, "--steps", 2]
+KEYS = ["what", "planner", "ranks", "threads", "comm", "promise", "ok", "different", "of", "max_error"]
+
+
+def test_same_bits_on_ranks_and_threads(equitile, tmp_path):
+    outcome = equitile("verify", *TINY, "--ranks", "1,3", "--threads", "1,2", "--json")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.out)
+    assert list(said) == ["ok", "cases"] and said["ok"] is True
+    assert [(c["ranks"], c["threads"], c["what"]) for c in said["cases"]] == [
+        (ranks, threads, what) for ranks in (1, 3) for threads in (1, 2) for what in ("latents", "frames", "file")]
+    for case in said["cases"]:
+        assert list(case) == KEYS and case["ok"] and case["different"] == 0 and case["of"] > 0, case
+        assert case["comm"] == ("solo" if case["ranks"] == 1 else "threads")
+    sizes = {case["what"]: case["of"] for case in said["cases"]}
+    assert sizes["latents"] == 16 * 2 * 6 * 8 and sizes["frames"] == 5 * 48 * 64 * 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_differs_is_told(equitile, tmp_path):
+    # 128 tokens are two blocks; ring merges the halves of a row, with other roundings.
+    flags = ["-p", "a star", "-m", MINI, "-W", 256, "-H", 64, "--video-frames", 5, "--steps", 1, "--ranks", "2"]
+    outcome = equitile("verify", *flags, "--planner", "ring", "--json")
+    said = json.loads(outcome.out)
+    assert outcome.code == 1 and said["ok"] is False and "differ" in outcome.err
+    latents = said["cases"][0]
+    assert latents["what"] == "latents" and latents["planner"] == "ring" and not latents["ok"]
+    assert 0 < latents["different"] <= latents["of"] and 0 < latents["max_error"] < 1e-2
+    lines = equitile("verify", *flags, "--planner", "ulysses").out.splitlines()
+    assert len(lines) == 4 and all("same bits" in line for line in lines[1:]), lines
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
+def test_processes_against_one(tmp_path):
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", os.environ["EQUITILE"], "verify", *map(str, TINY)]
+    done = subprocess.run([*command, "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["ok"] and [(c["what"], c["ranks"], c["comm"]) for c in said["cases"]] == [
+        (what, 2, "mpi") for what in ("latents", "frames", "file")]
+    done = subprocess.run([*command, "--ranks", "2"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "--ranks" in done.stderr
+
+
+@pytest.mark.parametrize("flags, mentions", [
+    ([*TINY, "--golden", "x"], ["--golden", "not with -p"]),
+    ([*TINY, "--head-dim", 64], ["--head-dim"]),
+    ([*TINY, "--ranks", "2,x"], ["--ranks x"]),
+    ([*TINY, "--threads", "0"], ["--threads 0"]),
+    ([*TINY, "--planner", "usp:2x2", "--ranks", "3"], ["usp:2x2"]),
+    ([*TINY[:4], "-W", 50], ["width 50"]),
+    (["--steps", 3], ["--steps", "only with -p"]),
+    (["-m", MINI, "--golden", "x"], ["--model", "only with -p"]),
+    (["--threads", "1,2"], ["--threads", "only with -p"]),
+    (["--seed", -1], ["--seed -1"]),
+])
+def test_what_cannot_be_used(equitile, flags, mentions):
+    equitile("verify", *flags).must_be_refused(*mentions)
