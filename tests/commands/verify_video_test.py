@@ -29,7 +29,7 @@ def test_same_bits_on_ranks_and_threads(equitile, tmp_path):
 
 def test_what_differs_is_told(equitile, tmp_path):
     # 128 tokens are two blocks; ring merges the halves of a row, with other roundings.
-    flags = ["-p", "a star", "-m", MINI, "-W", 256, "-H", 64, "--video-frames", 5, "--steps", 1, "--ranks", "2"]
+    flags = ["-p", "a star", "-m", MINI, "-W", 256, "-H", 64, "--video-frames", 5, "--steps", 1, "--cfg-scale", 1, "--ranks", "2"]
     outcome = equitile("verify", *flags, "--planner", "ring", "--json")
     said = json.loads(outcome.out)
     assert outcome.code == 1 and said["ok"] is False and "differ" in outcome.err
