@@ -106,6 +106,27 @@ class PanelEpilogue {
     y_direct_ = args.y.dtype() == DType::kF32 && args.y.Stride(1) == 1 && count_ == kStripFloats;
   }
 
+  // Whether sums need nothing but the bias, and lie in y as they do here.
+  bool IsPlain() const {
+    return y_direct_ && !has_gate_ && !has_residual_ &&
+           args_->epilogue.activation == Activation::kNone;
+  }
+  // The same as Finish for strip `strip` of sums that are still in registers.
+  template <size_t kRows, size_t kStrips>
+  EQ_TILE void FinishPlain(int64_t first_token, size_t strip,
+                           const Tile<kRows, kStrips>& tile) const {
+    auto* y = static_cast<float*>(args_->y.Address(first_token, begin_));
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r, y += args_->y.Stride(0)) {
+      EQ_UNROLL
+      for (size_t i = 0; i < kStripVecs; ++i) {
+        VF v = tile.c[r][strip * kStripVecs + i];
+        if (has_bias_) v = hn::Add(v, hn::LoadU(DF(), bias_ + i * kVecFloats));
+        hn::StoreU(v, DF(), y + i * kVecFloats);
+      }
+    }
+  }
+
   // sums: [rows][16] of tokens first_token, ...
   HWY_NOINLINE void Finish(int64_t first_token, size_t rows, const float* sums) const {
     switch (args_->epilogue.activation) {
@@ -183,8 +204,14 @@ struct PieceRows {
   size_t depth;
   float* sums;  // kStrips times [kTileTokens][16]
   bool first, last;
+  bool plain;                      // of all epilogues
   const PanelEpilogue* epilogues;  // [kStrips]
   int64_t first_token;
+  const float* ahead;  // the next panels, ahead_stride apart
+  size_t ahead_stride;
+
+  // Lines of each of them per 16 steps: together the register tiles touch all.
+  static constexpr size_t kAheadLines = HWY_MAX(size_t{1}, 16 * kTileRows / kTileTokens);
 
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
@@ -196,11 +223,23 @@ struct PieceRows {
       tile.Load(to, kStripFloats, kPanelSums);
     }
     const float *from = a + row * 16, *panel = panels;
+    const float* next = ahead + row * depth / kTileTokens * kStripFloats;
     EQ_NO_UNROLL
-    for (size_t d = 16; d <= depth; d += 16, from += kRowPitch * 16, panel += kStripFloats * 16)
+    for (size_t d = 16; d <= depth; d += 16, from += kRowPitch * 16, panel += kStripFloats * 16) {
+      EQ_UNROLL
+      for (size_t i = 0; i < kAheadLines * kStrips; ++i)
+        __builtin_prefetch(next + i % kAheadLines * 16 + i / kAheadLines * ahead_stride, 0, 2);
+      next += kAheadLines * 16;
       tile.template MultiplyAddFixed<AOrder::kRowMajor, 16, 16>(from, panel, panel_stride);
+    }
     if (depth % 16 != 0)
       tile.template MultiplyAdd<AOrder::kRowMajor, 16>(from, 16, panel, panel_stride, depth % 16);
+    if (last && plain) {
+      EQ_UNROLL
+      for (size_t s = 0; s < kStrips; ++s)
+        epilogues[s].FinishPlain(first_token + static_cast<int64_t>(row), s, tile);
+      return;
+    }
     tile.Store(to, kStripFloats, kPanelSums);
     if (last) {
       for (size_t s = 0; s < kStrips; ++s) {
@@ -216,10 +255,16 @@ struct Piece {
   bool first, last;
 };
 
+// Where the panels lie that come after some.
+struct NextPanels {
+  const PanelColumns* panels = nullptr;
+  int64_t depth = 0;  // where their piece begins
+};
+
 // kStrips panels of the tile, from `panels` on.
 template <size_t kStrips>
 void ComputePanels(const LinearTile& tile, const Piece& piece, const PanelColumns* panels,
-                   float* sums, const LinearScratch& scratch) {
+                   const NextPanels& next, float* sums, const LinearScratch& scratch) {
   const PackedLinear& weights = tile.args->weights;
   const auto depth = static_cast<size_t>(piece.depth.size());
   const size_t skip = static_cast<size_t>(piece.depth.begin) * kStripFloats;
@@ -235,6 +280,9 @@ void ComputePanels(const LinearTile& tile, const Piece& piece, const PanelColumn
     body.panels = static_cast<const float*>(weights.Panel(panels[0].panel)) + skip;
     body.panel_stride = static_cast<size_t>(panels[kStrips - 1].panel - panels[0].panel) *
                         static_cast<size_t>(weights.In()) * kStripFloats;
+    body.ahead = static_cast<const float*>(weights.Panel(next.panels[0].panel)) +
+                 static_cast<size_t>(next.depth) * kStripFloats;
+    body.ahead_stride = body.panel_stride;
   } else {
     for (size_t s = 0; s < kStrips; ++s) {
       ToFloats(static_cast<const Bf16*>(weights.Panel(panels[s].panel)) + skip,
@@ -242,10 +290,14 @@ void ComputePanels(const LinearTile& tile, const Piece& piece, const PanelColumn
     }
     body.panels = scratch.panels;
     body.panel_stride = kPanelPiece;
+    body.ahead = body.panels;  // what comes next has another size, and is read by the widening
+    body.ahead_stride = kPanelPiece;
   }
   PanelEpilogue epilogues[kStrips];
-  if (piece.last) {
-    for (size_t s = 0; s < kStrips; ++s) epilogues[s] = PanelEpilogue(*tile.args, panels[s]);
+  body.plain = piece.last;
+  for (size_t s = 0; s < kStrips && piece.last; ++s) {
+    epilogues[s] = PanelEpilogue(*tile.args, panels[s]);
+    body.plain = body.plain && epilogues[s].IsPlain();
   }
   body.epilogues = epilogues;
   ForRowTiles(static_cast<size_t>(tile.tokens.size()), body);
@@ -299,11 +351,18 @@ void ComputeTile(const LinearTile& tile, float* scratch_floats) {
     size_t i = 0;
     // With one piece no sums have to wait: every panel uses the same place, which stays in L1.
     auto sums = [&] { return scratch.sums + (pieces == 1 ? 0 : i * kPanelSums); };
+    // After the last panel comes the first of the next piece, or of another tile over the same
+    // panels.
+    auto next = [&](size_t after) {
+      if (after < tile.panels.size()) return NextPanels{&tile.panels[after], piece.depth.begin};
+      return NextPanels{&tile.panels[0], piece.last ? 0 : piece.depth.end};
+    };
     for (; i + kTileStrips <= tile.panels.size(); i += kTileStrips) {
-      ComputePanels<kTileStrips>(tile, piece, &tile.panels[i], sums(), scratch);
+      ComputePanels<kTileStrips>(tile, piece, &tile.panels[i], next(i + kTileStrips), sums(),
+                                 scratch);
     }
     for (; i < tile.panels.size(); ++i) {
-      ComputePanels<1>(tile, piece, &tile.panels[i], sums(), scratch);
+      ComputePanels<1>(tile, piece, &tile.panels[i], next(i + 1), sums(), scratch);
     }
   }
 }
