@@ -1,9 +1,9 @@
 #include "equitile/exec/calibrate.h"
 
 #include <algorithm>
+#include <ctime>
 #include <string>
 
-#include "equitile/base/timer.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/itinerary.h"
 #include "equitile/kernel/attention.h"
@@ -22,8 +22,12 @@ constexpr int64_t kLongRow = 24;  // kept blocks
 constexpr int64_t kPackTokens = 1024, kPackHeads = 16;
 constexpr int64_t kPackStrips = 4;  // per task
 
-// The rank's clock; a simulator that models compute has none that would see it.
-double Clock(const Communicator& comm) { return comm.models_compute() ? NowSeconds() : comm.Now(); }
+// The rank's clock. A simulator that models compute has none that would see it; there, where ranks
+// take turns in one process, it is the processor's time.
+double Clock(const Communicator& comm) {
+  if (!comm.models_compute()) return comm.Now();
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
 
 double Median(std::vector<double> seconds) {
   const auto middle = seconds.begin() + std::ssize(seconds) / 2;

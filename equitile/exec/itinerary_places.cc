@@ -10,7 +10,7 @@ namespace {
 // Buffers are cut on cache lines.
 constexpr int64_t kLineFloats = static_cast<int64_t>(kBufferAlignment / sizeof(float));
 // Strips per job: a few dozen kilobytes, so that threads share even one lane.
-constexpr int32_t kJobStrips = 8;
+constexpr int32_t kJobStrips = 2;
 constexpr int32_t kUnpackTokens = 64;
 
 size_t Index(int64_t i) { return static_cast<size_t>(i); }

@@ -92,9 +92,10 @@ class Partitioner {
 
   // A probe reads about this many words besides the rows: found by timing.
   static constexpr int64_t kProbeOverheadWords = 250;
-  // Words that all probes together may read: a few times the mask, at least as many as make a
-  // millisecond or two.
-  static constexpr int64_t kBudgetMasks = 4, kLeastBudgetWords = 4'000'000;
+  // Words that all probes together may read: a few times the mask, and for small ones as many as a
+  // hundredth of the layer's attention pays for, up to a millisecond or two.
+  static constexpr int64_t kBudgetMasks = 4, kFewWords = 200'000, kManyWords = 4'000'000;
+  static constexpr double kWordSeconds = 4e-10, kShareOfAttention = 0.01;
   // More ranks need more probes, up to this many.
   static constexpr int32_t kRanksToPayFor = 256;
   static constexpr uint64_t kVariants = 8;
@@ -102,7 +103,12 @@ class Partitioner {
   // Tries a few starts and both ways to even them out, as long as the budget lasts.
   void Search() {
     const int64_t mask_words = rows_.Lanes() * rows_.QBlocks() * rows_.Words();
-    const int64_t words = std::max(kLeastBudgetWords, kBudgetMasks * mask_words);
+    const int64_t kept = std::accumulate(row_blocks_.begin(), row_blocks_.end(), int64_t{0});
+    const double attention =
+        static_cast<double>(kept) * cluster_.BlockSeconds(problem_.grid) / problem_.ranks;
+    const auto affordable = static_cast<int64_t>(std::clamp(
+        attention * kShareOfAttention / kWordSeconds, double{kFewWords}, double{kManyWords}));
+    const int64_t words = std::max(affordable, kBudgetMasks * mask_words);
     ProbeBudget budget{words / (kProbeOverheadWords + rows_.ProbeWords())};
     budget.left += budget.left * std::min(problem_.ranks, kRanksToPayFor) / 128;
     const int64_t share = budget.left / 4;

@@ -52,7 +52,10 @@ class Simulator {
     std::vector<Load> out(Size());
     std::vector<RankPair> pairs;
     for (const Transfer& transfer : Inputs(stage)) {
-      if (transfer.from != kHome) continue;
+      if (transfer.from != kHome) {
+        exchanges_[Index(transfer.from)] = exchanges_[Index(transfer.to)] = true;
+        continue;
+      }
       if (now.in.empty()) {
         now.in.resize(Size());
         now.pushed.assign(Size(), 0);
