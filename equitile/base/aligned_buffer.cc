@@ -28,9 +28,10 @@ void* AllocateAligned(int64_t count, size_t object_bytes, bool zeroed) {
   void* data = std::aligned_alloc(alignment, rounded);
   if (data == nullptr) throw Error("[base] cannot allocate {} bytes: out of memory", bytes);
 #if defined(MADV_HUGEPAGE)
-  if (huge) madvise(data, rounded, MADV_HUGEPAGE);  // a wish: without it the pages are just smaller
+  // A wish: without it the pages are just smaller. Not for the end, of which little may be used.
+  if (huge) madvise(data, bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
 #endif
-  if (zeroed) std::memset(data, 0, rounded);
+  if (zeroed) std::memset(data, 0, bytes);
   return data;
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "equitile/base/aligned_buffer.h"
+#include "equitile/base/drop_pages.h"
 #include "equitile/base/range.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/tensor/view.h"
@@ -41,6 +42,9 @@ class PackedConv {
   // Other weights in the memory of these, which only grows.
   void Assign(const ConstView& weights, std::span<const float> bias, ConvForm form,
               ThreadPool& pool);
+
+  // The memory goes back to the system until the next Assign.
+  void Drop() { DropPages(std::as_writable_bytes(panels_.span())); }
 
   // Of weights of this shape when packed.
   static int64_t PackedBytes(const Shape& weights, ConvForm form);

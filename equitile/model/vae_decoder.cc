@@ -17,11 +17,11 @@ constexpr int32_t kRimTag = 7001, kFrameTag = 7002;
 constexpr int64_t kGroupBytes = int64_t{8} << 20;
 constexpr int64_t kMostGroup = 4;
 
-int64_t GroupFrames(const VaePlane& plane) {
+}  // namespace
+
+int64_t VaeGroupFrames(const VaePlane& plane) {
   return std::clamp<int64_t>(kGroupBytes / std::max<int64_t>(1, plane.Bytes()), 1, kMostGroup);
 }
-
-}  // namespace
 
 struct VaeDecoder::Resnet {
   Resnet(const VaeResnet& w, VaeFramePool& in, VaeFramePool& out)
@@ -293,7 +293,7 @@ void VaeDecoder::Upsample(size_t b) {
   // At level 0 the window has whole frames, of which this rank needs its rows.
   const int64_t first = b == 0 ? rows_.begin * window.plane().RowStride() : 0;
   const VaePlane& plane = next.x.plane();
-  const int64_t group = GroupFrames(next.resnets.back()->window2.plane());
+  const int64_t group = VaeGroupFrames(next.resnets.back()->window2.plane());
   const std::span<float* const> frames = window.NewFrames();
   const auto total = static_cast<int64_t>(frames.size());
   for (int64_t begin = 0; begin < total; begin += group) {
@@ -311,9 +311,26 @@ void VaeDecoder::Upsample(size_t b) {
                          .normed = next.resnets[0]->window1.New(count)}},
            pool_, workspace_);
     TapFrames(fmt::format("up_block{}", b), next.x.First(count), plane);
+    DropIdle(b);
     RunUpBlock(b + 1, count);
+    DropIdle(b + 1);
   }
   window.Advance();
+}
+
+// Called when another level begins to compute: all that is left of this one are windows.
+void VaeDecoder::DropIdle(size_t level) {
+  Block& block = *blocks_[level];
+  if (block.x.plane().channels < kVaeLentChannels) return;
+  for (const auto& [key, pool] : pools_) {
+    if (key.first == level) pool->DropFree();
+  }
+  block.x.Drop();
+  for (const auto& resnet : block.resnets) resnet->shortcut.Drop();
+  if (level == 0) {
+    for (VaeFrames* frames : {&mid_x_, &attention_in_, &q_, &k_, &v_, &attended_}) frames->Drop();
+  }
+  packed_.Drop();
 }
 
 void VaeDecoder::Emit(int64_t count) {

@@ -31,6 +31,13 @@ struct VaeStage {
 };
 using VaeTap = FunctionRef<void(const VaeStage& stage)>;
 
+// Frames that go through a level together, by the plane of its convolutions.
+int64_t VaeGroupFrames(const VaePlane& plane);
+
+// With so many channels, taking fresh pages from the system is little beside the convolution that
+// fills them, so what one level needs only while it computes is lent to the others.
+inline constexpr int64_t kVaeLentChannels = 96;
+
 // The state of one clip. With a communicator of several ranks each computes some rows of the
 // picture and neighbours exchange the rows at their borders before every convolution; what lies at
 // the resolution of the latents is computed by everyone, since its attention sees whole frames. All
@@ -73,6 +80,7 @@ class VaeDecoder {
   void RunUpBlock(size_t block, int64_t count);
   void UpsampleTime(size_t block, int64_t count);
   void Upsample(size_t block);
+  void DropIdle(size_t level);
   void Emit(int64_t count);
   void ExchangeRims(VaeWindow& window);
   void SendFrame(std::span<const float* const> parts);

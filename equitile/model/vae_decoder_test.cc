@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "equitile/base/error.h"
+#include "equitile/base/rng.h"
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/golden_stages.h"
@@ -148,6 +149,25 @@ TEST(VaeDecoder, SameBitsOnAnyNumberOfRanks) {
         }
       });
       EXPECT_TRUE(SameBits(one, *several)) << name << " on " << ranks << " ranks";
+    }
+  }
+}
+
+// Rows that do not divide, one row, one column; ranks without rows.
+TEST(VaeDecoder, SameBitsOnRanksWhereRowsDoNotDivide) {
+  for (const auto& [height, width] : {std::pair{7, 2}, {4, 3}, {1, 5}, {5, 1}}) {
+    Tensor latents(DType::kF32, {16, 2, height, width});
+    Rng rng(11);
+    const View flat = latents.view().Reshape({latents.Elements()});
+    for (int64_t i = 0; i < latents.Elements(); ++i) flat.Store(rng.Normal(), i);
+    const Clip one = Decode(latents, 1);
+    for (int32_t ranks : {1, 2, 3, 5, 8}) {
+      std::optional<Clip> several;
+      RunRanks(ranks, [&](Communicator& comm) {
+        Clip clip = Decode(latents, 1, &comm);
+        if (comm.rank() == 0) several = std::move(clip);
+      });
+      EXPECT_TRUE(SameBits(one, *several)) << height << "x" << width << " on " << ranks << " ranks";
     }
   }
 }

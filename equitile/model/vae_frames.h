@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "equitile/base/aligned_buffer.h"
+#include "equitile/base/drop_pages.h"
 #include "equitile/kernel/conv3d.h"
 
 namespace equitile {
@@ -33,6 +34,10 @@ class VaeFramePool {
   AlignedBuffer<float> Take();    // pixels undefined
   AlignedBuffer<float> Zeroed();  // all 0
   void GiveBack(AlignedBuffer<float> frame) { free_.push_back(std::move(frame)); }
+  // The memory of free frames goes back to the system until they are taken.
+  void DropFree() {
+    for (AlignedBuffer<float>& frame : free_) DropPages(std::as_writable_bytes(frame.span()));
+  }
   int64_t Bytes() const { return made_ * plane_.Bytes(); }
 
  private:
@@ -74,6 +79,10 @@ class VaeFrames {
   Frames New(int64_t count);
   ConstFrames First(int64_t count) const {
     return {std::span(const_pointers_).first(static_cast<size_t>(count)), plane_.RowStride()};
+  }
+  // The memory goes back to the system until it is written again.
+  void Drop() {
+    for (AlignedBuffer<float>& frame : frames_) DropPages(std::as_writable_bytes(frame.span()));
   }
   float* data(int64_t frame) { return pointers_[static_cast<size_t>(frame)]; }
   int64_t Bytes() const { return static_cast<int64_t>(frames_.size()) * plane_.Bytes(); }

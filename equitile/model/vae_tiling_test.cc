@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "equitile/base/error.h"
+#include "equitile/base/rng.h"
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/io/safetensors.h"
 
@@ -83,6 +85,30 @@ TEST(VaeTiling, SameBitsOnThreadsAndRanks) {
       if (comm.rank() == 0) several = std::move(frames);
     });
     EXPECT_TRUE(SameBits(one, several)) << ranks;
+  }
+}
+
+// Last tiles of one latent, smaller than the overlap; one row of tiles; more ranks than tiles.
+TEST(VaeTiling, OddSizesOnThreadsAndRanks) {
+  for (const auto& [height, width] : {std::pair{5, 7}, {1, 9}, {7, 2}}) {
+    Tensor latents(DType::kF32, {16, 2, height, width});
+    Rng rng(5);
+    const View flat = latents.view().Reshape({latents.Elements()});
+    for (int64_t i = 0; i < latents.Elements(); ++i) flat.Store(rng.Normal(), i);
+    for (const VaeTiling& tiling : {VaeTiling{24, 16}, VaeTiling{32, 16}, VaeTiling{16, 16}}) {
+      const std::vector<float> one = Tiled(latents, tiling, 1);
+      EXPECT_EQ(static_cast<int64_t>(one.size()), 5 * height * 8 * width * 8 * 3);
+      EXPECT_TRUE(std::all_of(one.begin(), one.end(), [](float x) { return std::fabs(x) <= 1; }));
+      EXPECT_TRUE(SameBits(one, Tiled(latents, tiling, 2)));
+      for (int32_t ranks : {3, 17}) {
+        std::vector<float> several;
+        RunRanks(ranks, [&](Communicator& comm) {
+          std::vector<float> frames = Tiled(latents, tiling, 1, &comm);
+          if (comm.rank() == 0) several = std::move(frames);
+        });
+        EXPECT_TRUE(SameBits(one, several)) << height << "x" << width << " on " << ranks;
+      }
+    }
   }
 }
 

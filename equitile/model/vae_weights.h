@@ -45,9 +45,9 @@ struct VaeUpBlock {
   VaeConv upsample;
 };
 
-// Packed weights of one convolution up to which they are kept: all layers of wan-mini, those of Wan
-// at full resolution.
-inline constexpr int64_t kVaeKeptBytes = int64_t{2} << 20;
+// Packed weights of one convolution up to which they are kept: all layers of wan-mini, none of the
+// 3 x 3 x 3 ones of Wan.
+inline constexpr int64_t kVaeKeptBytes = int64_t{1} << 20;
 
 struct VaeWeights {
   VaeWeights() = default;
