@@ -84,7 +84,9 @@ void RunVideos(const CompareOptions& options) {
   }
   if (options.json) return PrintJson(comparison.ToJson());
   const auto& worst = comparison.frames()[static_cast<size_t>(comparison.WorstFrame())];
-  fmt::print("{} frames, {} identical\n", comparison.frames().size(), comparison.IdenticalFrames());
+  fmt::print("{}, {} identical\n", Counted(std::ssize(comparison.frames()), "frame"),
+             comparison.IdenticalFrames());
+  if (!comparison.PsnrMean()) return;
   fmt::print("PSNR  {} on average\nSSIM  {:.4f} on average\n", Decibels(comparison.PsnrMean()),
              comparison.SsimMean());
   fmt::print("worst frame {}: PSNR {}, SSIM {:.4f}\n", comparison.WorstFrame(),

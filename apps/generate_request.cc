@@ -31,11 +31,18 @@ uint64_t RandomSeed() {
   return device();  // 32 bits: as many as torch's generator uses
 }
 
+// A device or a pipe.
+bool IsStream(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
+}
+
 // "a/out.mp4", 3 -> "a/out-0003.mp4"; "frames/%05d.png" -> "frames-0003/%05d.png".
 fs::path Numbered(const fs::path& path, size_t number) {
   if (path.empty()) return path;
   if (IsNumberedPng(path)) {
-    const fs::path folder = path.parent_path();
+    const fs::path folder = PictureFolder(path);
     return folder.parent_path() / fmt::format("{}-{:04}", folder.filename().string(), number) /
            path.filename();
   }
@@ -43,11 +50,46 @@ fs::path Numbered(const fs::path& path, size_t number) {
          fmt::format("{}-{:04}{}", path.stem().string(), number, path.extension().string());
 }
 
-void CheckFiles(const GenerateTask& task) {
-  if (!task.save_latents.empty()) CheckWritable(task.save_latents);
-  // What lies beside a device or a pipe would be a file in /dev.
-  if (!task.checkpoint.empty()) CheckWritable(task.checkpoint);
-  if (!task.sidecar.empty()) CheckWritable(task.sidecar);
+GenerateTask PromptLine(std::string_view line, uint64_t default_seed) {
+  GenerateTask task;
+  task.seed = default_seed;
+  const size_t tab = line.find('\t');
+  if (tab != line.npos) {
+    const std::string_view seed = line.substr(0, tab);
+    const auto [stop, error] = std::from_chars(seed.begin(), seed.end(), task.seed);
+    if (error != std::errc{} || stop != seed.end()) {
+      throw InputError("'{}' before the tab is not a seed; must be a whole number, 0 or more",
+                       seed.substr(0, 40));
+    }
+    line.remove_prefix(tab + 1);
+    if (line.empty()) throw InputError("no prompt after the tab");
+  }
+  CleanPrompt(line);  // throws where it is not UTF-8
+  task.prompt = line;
+  return task;
+}
+
+// Every file that the request writes, with what it is; each may be there once.
+void CheckFiles(const GenerateRequest& request) {
+  std::map<fs::path, const char*> known;
+  const auto check = [&](const fs::path& path, const char* what) {
+    if (path.empty()) return;
+    std::error_code ignored;
+    const auto [other, is_new] = known.emplace(fs::weakly_canonical(path, ignored), what);
+    if (!is_new && !IsStream(path)) {
+      throw InputError("{}: cannot hold both {} and {}; give another name", path.string(),
+                       other->second, what);
+    }
+    if (!request.flags.dry_run && !IsNumberedPng(path)) CheckWritable(path);
+  };
+  for (const GenerateTask& task : request.tasks) {
+    check(task.output, "the video");
+    check(task.save_latents, "the latents");
+    check(task.checkpoint, "the checkpoint");
+    check(task.sidecar, "the parameters of the run");
+    check(task.perf_dump, "the seconds of the run");
+  }
+  check(request.flags.trace, "the trace");
 }
 
 std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags, VideoFiles files) {
@@ -75,13 +117,11 @@ std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags, VideoFiles files
     task.output = several ? Numbered(flags.output, i + 1) : fs::path(flags.output);
     task.save_latents =
         several ? Numbered(flags.save_latents, i + 1) : fs::path(flags.save_latents);
-    std::error_code ignored;
-    const fs::file_status status = fs::status(task.Name(), ignored);
-    const bool is_stream = fs::exists(status) && fs::is_character_file(status);
-    if (!is_stream) {
+    task.perf_dump = several ? Numbered(flags.perf_dump, i + 1) : fs::path(flags.perf_dump);
+    // What lies beside a device or a pipe would be a file in /dev.
+    if (!IsStream(task.Name())) {
       task.sidecar = SidecarPath(task.Name());
-      task.checkpoint = task.Name();
-      if (IsNumberedPng(task.Name())) task.checkpoint = task.Name().parent_path();
+      task.checkpoint = IsNumberedPng(task.Name()) ? PictureFolder(task.Name()) : task.Name();
       task.checkpoint += ".ckpt";
     }
   }
@@ -150,6 +190,7 @@ void SetAttention(const std::string& text, GenerateRequest& request) {
   if (!text.starts_with(kMask)) {
     throw InputError("--attention {}: must be dense or mask:FILE", text);
   }
+  if (text == kMask) throw InputError("--attention {}: FILE is missing", text);
   request.mask = ReadAttentionMask(text.substr(kMask.size()), request.config, request.transformer);
   Hasher hasher;
   for (const BlockMask& layer : request.mask->layers) hasher.Add(HashMask(layer));
@@ -174,30 +215,23 @@ uint64_t Fingerprint(const CheckpointFolder& folder) {
 
 }  // namespace
 
-std::vector<GenerateTask> ReadPrompts(const fs::path& path, uint64_t seed) {
+std::vector<GenerateTask> ReadPrompts(const fs::path& path, uint64_t default_seed) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   const std::string text = ReadTextFile(path);
+  std::string_view rest = text;
+  if (rest.starts_with(kByteOrderMark)) rest.remove_prefix(kByteOrderMark.size());
   std::vector<GenerateTask> tasks;
-  size_t line_number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++line_number;
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty()) continue;
-    GenerateTask task;
-    task.seed = seed;
-    const size_t tab = line.find('\t');
-    if (tab != std::string::npos) {
-      const auto [stop, error] = std::from_chars(line.data(), line.data() + tab, task.seed);
-      if (error != std::errc{} || stop != line.data() + tab) {
-        throw InputError("{}, line {}: '{}' before the tab is not a seed", path.string(),
-                         line_number, line.substr(0, std::min<size_t>(tab, 40)));
-      }
-      line.erase(0, tab + 1);
+  for (size_t number = 1; !rest.empty(); ++number) {
+    const size_t end = rest.find('\n');
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.find_first_not_of(" \t") == line.npos) continue;
+    try {
+      tasks.push_back(PromptLine(line, default_seed));
+    } catch (const InputError& error) {
+      throw InputError("{}, line {}: {}", path.string(), number, error.what());
     }
-    task.prompt = line;
-    tasks.push_back(std::move(task));
   }
   if (tasks.empty()) throw InputError("{}: holds no prompt", path.string());
   return tasks;
@@ -258,9 +292,8 @@ GenerateRequest CheckedRequest(const GenerateFlags& given, VideoFiles files) {
   if (flags.weights && *flags.weights != "auto") request.weights = ParseDType(*flags.weights);
   for (const GenerateTask& task : request.tasks) {
     if (!task.output.empty()) CheckVideoOutput(task.output, request.VideoOf(task));
-    if (!flags.dry_run) CheckFiles(task);
   }
-  if (!flags.trace.empty()) CheckWritable(flags.trace);
+  CheckFiles(request);
   if (!flags.machine.empty()) request.machine = ReadMachineFile(flags.machine);
   request.fingerprint = Fingerprint(folder);
   if (recorded_model != 0 && recorded_model != request.fingerprint) {

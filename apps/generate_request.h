@@ -63,6 +63,7 @@ struct GenerateTask {
   std::filesystem::path save_latents;  // "": none
   std::filesystem::path checkpoint;
   std::filesystem::path sidecar;
+  std::filesystem::path perf_dump;
 
   // What messages call it.
   const std::filesystem::path& Name() const { return output.empty() ? save_latents : output; }

@@ -51,7 +51,7 @@ std::string PartsText(const PartSeconds& s) {
     if (seconds >= 0.05)
       text += fmt::format("{}{} {:.1f}", text.empty() ? "" : ", ", name, seconds);
   }
-  return text;
+  return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
 Resumes ReadResumes(const GenerateRequest& request) {
@@ -243,9 +243,7 @@ class RankRun {
     if (!Leads()) return;
     const Json report = Report(task);
     if (!task.sidecar.empty()) WriteTextFile(task.sidecar, report.dump(2) + "\n");
-    if (!request_.flags.perf_dump.empty()) {
-      WriteTextFile(request_.flags.perf_dump, report["run"].dump(2) + "\n");
-    }
+    if (!task.perf_dump.empty()) WriteTextFile(task.perf_dump, report["run"].dump(2) + "\n");
     if (!request_.flags.keep_checkpoint && !task.checkpoint.empty()) {
       std::error_code ignored;
       fs::remove(task.checkpoint, ignored);
@@ -284,7 +282,7 @@ class RankRun {
     image.pixels.resize(strip.size());
     image.width = std::ssize(strip) / (3 * image.height);
     ToBytes(strip, image.pixels);
-    fs::path path = IsNumberedPng(task.Name()) ? task.Name().parent_path() : task.Name();
+    fs::path path = IsNumberedPng(task.Name()) ? PictureFolder(task.Name()) : task.Name();
     path += ".preview.png";
     WritePng(path, image);
   }
@@ -336,9 +334,11 @@ class RankRun {
 
   void PrintSummary(const GenerateTask& task) const {
     const GenerationConfig& config = request_.config;
-    fmt::print("{}: {} frames of {}x{}, {} steps, seed {}: {:.1f} s ({})\n", task.Name().string(),
-               config.frames, config.width, config.height, config.steps, task.seed,
-               seconds_.Total(), PartsText(seconds_));
+    // Latents or a video may be going into standard output.
+    std::FILE* stream = task.sidecar.empty() ? stderr : stdout;
+    fmt::print(stream, "{}: {} of {}x{}, {}, seed {}: {:.1f} s{}\n", task.Name().string(),
+               Counted(config.frames, "frame"), config.width, config.height,
+               Counted(config.steps, "step"), task.seed, seconds_.Total(), PartsText(seconds_));
     if (!request_.flags.verbose) return;
     const std::vector<LayerLayout> layouts = pipeline_.Layouts();
     for (size_t layer = 0; layer < layouts.size(); ++layer) {

@@ -17,10 +17,13 @@ void Default(std::optional<T>& flag, T value) {
 
 }  // namespace
 
+fs::path PictureFolder(const fs::path& output) {
+  return output.has_parent_path() ? output.parent_path() : fs::path("frames");
+}
+
 fs::path SidecarPath(const fs::path& output) {
   if (IsNumberedPng(output)) {
-    const fs::path folder = output.parent_path();
-    return folder.empty() ? fs::path("frames.json") : fs::path(folder.string() + ".json");
+    return fs::path(PictureFolder(output).string() + ".json");
   }
   return fs::path(output).replace_extension(".json");
 }

@@ -9,6 +9,9 @@
 
 namespace equitile {
 
+// What the files beside numbered pictures are called by: their folder, or "frames" in this one.
+std::filesystem::path PictureFolder(const std::filesystem::path& output);
+
 // video.mp4 -> video.json; frames/%05d.png -> frames.json.
 std::filesystem::path SidecarPath(const std::filesystem::path& output);
 

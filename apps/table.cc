@@ -92,6 +92,10 @@ Json Table::ToJson() const {
   return array.size() == 1 ? Json(array[0]) : array;
 }
 
+std::string Counted(int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 void PrintJson(const Json& json) {
   const auto dump = [](const Json& value) {
     return value.dump(-1, ' ', false, Json::error_handler_t::replace);

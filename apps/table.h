@@ -56,6 +56,9 @@ class Table {
   std::vector<std::vector<Cell>> rows_;
 };
 
+// "1 frame", "3 frames"
+std::string Counted(int64_t count, std::string_view what);
+
 // One JSON value on standard output; an array with one line per element. File names that are not
 // UTF-8 do not stop it.
 void PrintJson(const Json& json);

@@ -5,10 +5,8 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import struct
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MINI = ROOT / "models/wan-mini"
 PROMPT = "a red circle bounces on a black background"
+TINY = ["-W", 32, "-H", 32, "--video-frames", 5, "--steps", 1]
 SMALL = ["-W", 64, "-H", 48, "--video-frames", 9, "--steps", 4]  # 3 x 3 x 4 tokens
 
 
@@ -100,7 +99,7 @@ def test_seed_sampler_and_rng_matter(generate, tmp_path):
     flags = {"base": [], "seed": ["-s", 1], "euler": ["--sampler", "euler"], "b": ["--sampler", "unipc-b"], "philox": ["--rng", "philox"],
              "cfg": ["--cfg-scale", 1], "shift": ["--flow-shift", 5]}
     for name, extra in flags.items():
-        made(generate("--save-latents", f"{name}.st", *SMALL, *extra))
+        made(generate("--save-latents", f"{name}.st", *TINY[:-1], 4, *extra))
     assert len({sha256(tmp_path / f"{name}.st") for name in flags}) == len(flags)
 
 
@@ -126,79 +125,32 @@ def test_json_and_preview(generate, tmp_path):
 
 def test_prompts(equitile, generate, tmp_path):
     (tmp_path / "p.txt").write_text("a blue ring\n\n5\ta green star\n")
-    made(equitile("generate", "-m", MINI, "--prompts", "p.txt", "-o", "v.gif", *SMALL))
-    made(generate("-o", "alone.gif", "-s", 5, *SMALL, prompt="a green star"))
+    made(equitile("generate", "-m", MINI, "--prompts", "p.txt", "-o", "v.gif", "--perf-dump-path", "p.json", *TINY))
+    made(generate("-o", "alone.gif", "-s", 5, *TINY, prompt="a green star"))
     assert (tmp_path / "v-0001.gif").exists() and (tmp_path / "v-0001.json").exists()
     assert sha256(tmp_path / "v-0002.gif") == sha256(tmp_path / "alone.gif")
-    (tmp_path / "bad.txt").write_text("five\ta star\n")
-    equitile("generate", "-m", MINI, "--prompts", "bad.txt", "-o", "v.gif").must_be_refused("bad.txt, line 1")
-    (tmp_path / "none.txt").write_text("\n")
-    equitile("generate", "-m", MINI, "--prompts", "none.txt", "-o", "v.gif").must_be_refused("none.txt", "no prompt")
+    assert json.loads((tmp_path / "p-0002.json").read_text())["first_step"] == 0
 
 
-def start(tmp_path, *args):
-    command = [os.environ["EQUITILE"], "generate", "-m", str(MINI), "-p", PROMPT, *map(str, args)]
-    return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("content, mentions", [
+    (b"five\ta star\n", ["line 1", "'five'", "not a seed"]),
+    (b"a star\n\n-5\ta star\n", ["line 3", "'-5'"]),
+    (b"a star\n7\t\n", ["line 2", "no prompt"]),
+    (b"a star\n\xff\xfe\n", ["line 2", "UTF-8"]),
+    (b"\n \t\r\n", ["holds no prompt"]),
+    (b"", ["holds no prompt"]),
+])
+def test_prompts_that_cannot_be_used(equitile, tmp_path, content, mentions):
+    (tmp_path / "p.txt").write_bytes(content)
+    equitile("generate", "-m", MINI, "--prompts", "p.txt", "-o", "v.gif").must_be_refused("p.txt", *mentions)
 
 
-def wait_for(path, process, seconds=60):
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert process.poll() is None and time.monotonic() < end, "no checkpoint"
-        time.sleep(0.005)
-
-
-LONG = ["-W", 128, "-H", 128, "--video-frames", 17, "--steps", 40, "--checkpoint-every", 1, "-s", 3]
-
-
-def test_survives_kill_and_resumes_to_the_same_bits(generate, tmp_path):
-    made(generate("-o", "whole.mp4", *LONG))
-    process = start(tmp_path, "-o", "a.mp4", *LONG)
-    wait_for(tmp_path / "a.mp4.ckpt", process)
-    process.kill()
-    process.wait()
-    assert not (tmp_path / "a.mp4").exists()
-    # Any other parameter: refused, and the checkpoint stays.
-    generate("-o", "a.mp4", "--resume", *LONG[:-1], 4).must_be_refused("a.mp4.ckpt", "another run", "seed is '3', not '4'")
-    generate("-o", "a.mp4", "--resume", *LONG, prompt="a star").must_be_refused("another run", "prompt")
-    made(generate("-o", "a.mp4", "--resume", "--ranks", 2, *LONG))
-    assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] > 0
-    assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
-    assert not (tmp_path / "a.mp4.ckpt").exists()
-
-
-def test_interrupt_writes_a_checkpoint_and_says_how_to_go_on(generate, tmp_path):
-    flags = ["-W", 128, "-H", 128, "--video-frames", 17, "--steps", 60, "-s", 3]
-    process = start(tmp_path, "-o", "a b.mp4", *flags, "--checkpoint-every", 1)
-    wait_for(tmp_path / "a b.mp4.ckpt", process)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1 and out == ""
-    assert "interrupted after step" in err and err.strip().endswith("--resume"), err
-    command = err.strip().splitlines()[-1].split("go on with: ")[1]
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    made(generate("-o", "whole.mp4", *flags))
-    assert sha256(tmp_path / "a b.mp4") == sha256(tmp_path / "whole.mp4")
-
-
-def test_checkpoints_that_cannot_be_used(generate, tmp_path):
-    made(generate("--save-latents", "a.st", "--keep-checkpoint", *SMALL))
-    good = (tmp_path / "a.st.ckpt").read_bytes()
-    damaged = bytearray(good)
-    damaged[-5] ^= 1
-    for content, mention in (bytes(damaged), "damaged"), (good[:-9], "truncated"), (b"", "too short"), (b"x" * 100, "header"):
-        (tmp_path / "a.st.ckpt").write_bytes(content)
-        generate("--save-latents", "a.st", "--resume", *SMALL).must_be_refused("a.st.ckpt", mention)
-    shutil.copy(ROOT / "tests/golden/noise.safetensors", tmp_path / "f.ckpt")
-    generate("--save-latents", "a.st", "--resume", "f.ckpt", *SMALL).must_be_refused("f.ckpt", "not a checkpoint")
-    generate("--save-latents", "b.st", "--resume", *SMALL).must_be_refused("no checkpoint", "b.st.ckpt")
-    # One of a finished run goes straight to its files.
-    (tmp_path / "a.st.ckpt").write_bytes(good)
-    first = sha256(tmp_path / "a.st")
-    (tmp_path / "a.st").unlink()
-    made(generate("--save-latents", "a.st", "--resume", *SMALL))
-    assert sha256(tmp_path / "a.st") == first
+def test_prompts_from_other_systems(equitile, tmp_path):
+    long = "a star " * 20000
+    (tmp_path / "p.txt").write_bytes(b"\xef\xbb\xbf7\ta star\r\n\r\na \xf0\x9f\x8e\x89 ring\r\n" + long.encode())
+    made(equitile("generate", "-m", MINI, "--prompts", "p.txt", "--save-latents", "l.st", *TINY))
+    parameters = [json.loads((tmp_path / f"l-000{i}.json").read_text())["parameters"] for i in (1, 2, 3)]
+    assert [(p["prompt"], p["seed"]) for p in parameters] == [("a star", 7), ("a \U0001F389 ring", 42), (long, 42)]
 
 
 @pytest.mark.parametrize("flags, mentions", [
@@ -214,6 +166,16 @@ def test_checkpoints_that_cannot_be_used(generate, tmp_path):
     (["-o", "a.mp4", "-m", "/nowhere"], ["/nowhere"]),
     (["-o", "a.mp4", "-m", "/tmp"], ["model_index.json"]),
     (["-o", "a.mp4", "--ranks", 0], ["--ranks 0"]),
+    (["-o", "a.mp4", "--perf-dump-path", "none/p.json"], ["none/p.json"]),
+    (["-o", "a.mp4", "--trace", "none/t.json"], ["none/t.json"]),
+    (["-o", "a.mp4", "--save-latents", "a.mp4"], ["a.mp4", "the video and the latents"]),
+    (["-o", "a.mp4", "--save-latents", "a.json"], ["a.json", "the latents and the parameters"]),
+    (["--save-latents", "a.json"], ["a.json", "the latents and the parameters"]),
+    (["-o", "a.mp4", "--perf-dump-path", "./a.json"], ["a.json", "the parameters of the run and the seconds"]),
+    (["-o", "a.mp4", "--trace", "a.mp4.ckpt"], ["a.mp4.ckpt", "the checkpoint and the trace"]),
+    (["-o", "a.mp4", "--attention", "mask:"], ["--attention mask:", "FILE is missing"]),
+    (["-o", "name"], ["name", ".mp4, .webm or .gif"]),
+    (["-p", "--json"], ["-p", "a value is missing"]),
     ([], ["where shall the video go"]),
 ])
 def test_bad_input_is_refused_before_any_work(generate, tmp_path, flags, mentions):
@@ -275,9 +237,21 @@ def test_broken_models_are_named(equitile, tmp_path):
     refused("HunyuanVideoPipeline", "WanPipeline")
 
 
-def test_full_devices(generate, tmp_path):
-    outcome = generate("--save-latents", "/dev/full", *SMALL)
-    assert outcome.code == 1 and "/dev/full" in outcome.err and outcome.out == "", outcome.err
+def test_files_beside_pictures_in_this_folder(generate, tmp_path):
+    made(generate("-o", "%02d.png", "--keep-checkpoint", "--preview", 1, *TINY))
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "00.png", "01.png", "02.png", "03.png", "04.png", "frames.ckpt", "frames.json", "frames.preview.png"]
+
+
+def test_what_goes_into_a_pipe_goes_there_alone(tmp_path):
+    command = [os.environ["EQUITILE"], "generate", "-m", MINI, "-p", PROMPT, *TINY, "--save-latents"]
+    for path in "/dev/stdout", "a.st":
+        done = subprocess.run(list(map(str, [*command, path])), cwd=tmp_path, capture_output=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        if path == "/dev/stdout":
+            piped = done.stdout
+            assert list(tmp_path.iterdir()) == [] and not os.path.exists("/dev/stdout.json")
+    assert piped == (tmp_path / "a.st").read_bytes()
 
 
 def test_dry_run_loads_and_writes_nothing(generate, tmp_path):
