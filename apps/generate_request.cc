@@ -75,7 +75,8 @@ void CheckFiles(const GenerateRequest& request) {
   const auto check = [&](const fs::path& path, const char* what) {
     if (path.empty()) return;
     std::error_code ignored;
-    const auto [other, is_new] = known.emplace(fs::weakly_canonical(path, ignored), what);
+    const auto [other, is_new] =
+        known.emplace(fs::weakly_canonical(fs::absolute(path), ignored), what);
     if (!is_new && !IsStream(path)) {
       throw InputError("{}: cannot hold both {} and {}; give another name", path.string(),
                        other->second, what);

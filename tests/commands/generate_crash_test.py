@@ -14,11 +14,11 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MINI = ROOT / "models/wan-mini"
 PROMPT = "a red circle bounces on a black background"
-SMALL = ["-W", 64, "-H", 48, "--video-frames", 5, "--steps", 2]
+SMALL = ["-t", 1, "-W", 64, "-H", 48, "--video-frames", 5, "--steps", 2]
 # Many short steps, so that there is always one to be killed in.
-LONG = ["-W", 64, "-H", 64, "--video-frames", 9, "--steps", 40, "--checkpoint-every", 1, "-s", 3]
+LONG = ["-W", 64, "-H", 64, "--video-frames", 5, "--steps", 25, "--checkpoint-every", 1, "-t", 1, "-s", 3]
 # Hardly any steps, but many frames.
-CLIP = ["-W", 64, "-H", 64, "--video-frames", 81, "--steps", 1, "-s", 3]
+CLIP = ["-t", 1, "-W", 64, "-H", 64, "--video-frames", 41, "--steps", 1, "-s", 3]
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
 needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
 
@@ -96,7 +96,7 @@ def test_killed_while_frames_are_decoded(generate, start, tmp_path):
 @needs_mpirun
 def test_one_rank_is_killed(generate, start, tmp_path):
     made(generate("-o", "whole.mp4", *LONG))
-    process = start("-o", "a.mp4", *LONG, "-t", 1, launcher=MPIRUN)
+    process = start("-o", "a.mp4", *LONG, launcher=MPIRUN)
     wait_for((tmp_path / "a.mp4.ckpt").exists, process)
     children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     ranks = [pid for pid in children if b"generate" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -104,7 +104,7 @@ def test_one_rank_is_killed(generate, start, tmp_path):
     os.kill(int(ranks[1]), signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode != 0 and not (tmp_path / "a.mp4").exists()
-    again = start("-o", "a.mp4", "--resume", *LONG, "-t", 1, launcher=MPIRUN)
+    again = start("-o", "a.mp4", "--resume", *LONG, launcher=MPIRUN)
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0, err
     assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] > 0
@@ -192,7 +192,7 @@ def test_full_disk_while_frames_are_written(generate, tmp_path, small_disk):
 
 def test_full_disk_while_a_video_or_checkpoint_is_written(generate, tmp_path, small_disk):
     disk = small_disk("16k")  # not even for a checkpoint
-    (disk / "filler").write_bytes(bytes(12 << 10))
+    (disk / "filler").write_bytes(bytes(16 << 10))
     outcome = generate("-o", "disk/a.webm", *SMALL)
     assert outcome.code == 1 and outcome.out == "", outcome.err
     lines = outcome.err.splitlines()

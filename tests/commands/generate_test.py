@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MINI = ROOT / "models/wan-mini"
 PROMPT = "a red circle bounces on a black background"
-TINY = ["-W", 32, "-H", 32, "--video-frames", 5, "--steps", 1]
+TINY = ["-t", 1, "-W", 32, "-H", 32, "--video-frames", 5, "--steps", 1]
 SMALL = ["-W", 64, "-H", 48, "--video-frames", 9, "--steps", 4]  # 3 x 3 x 4 tokens
 
 
