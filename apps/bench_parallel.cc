@@ -80,8 +80,18 @@ class ParallelBench {
     const ParallelWorkload workload(mask_, options_, request_.plan.head_dim, comm_.rank(),
                                     exec.wire, pool_);
     if (!request_.trace.empty()) trace_ = std::make_unique<Trace>(comm_);
-    for (const PlannerSpec& spec : ParsePlanners(request_.plan.planners, comm_.size()))
-      RunPlanner(spec, executor, workload);
+    std::vector<Contender> contenders;
+    for (const PlannerSpec& spec : ParsePlanners(request_.plan.planners, comm_.size())) {
+      contenders.push_back(Prepare(spec, executor));
+      RunOnce(executor, *contenders.back().part, workload);  // memory is touched for the first time
+      if (!comm_.models_compute()) workload.Check(comm_, *contenders.back().part, spec.Text());
+    }
+    // In turns: whatever changes on the machine meanwhile meets all of them.
+    for (int64_t i = 0; i < request_.repeat; ++i) {
+      for (Contender& contender : contenders)
+        contender.repeats.push_back(RunOnce(executor, *contender.part, workload));
+    }
+    for (Contender& contender : contenders) Report(contender);
     if (trace_) WriteTrace(request_.trace, comm_, *trace_);
     return std::move(table_);
   }
@@ -119,31 +129,48 @@ class ParallelBench {
     return repeat;
   }
 
-  void RunPlanner(const PlannerSpec& spec, Executor& executor, const ParallelWorkload& workload) {
+  // One planner on its way through all repeats.
+  struct Contender {
+    PlannerSpec spec;
+    MadePlan made;
+    std::shared_ptr<const Itinerary> part;
+    double plan_seconds = 0, lower_seconds = 0;
+    std::vector<Repeat> repeats;
+  };
+
+  Contender Prepare(const PlannerSpec& spec, Executor& executor) {
     comm_.Barrier();
     const double begin = comm_.Now();
     RowCounts rows(mask_);
-    MadePlan made = MakePlan(spec, mask_, rows, options_);
+    Contender contender{.spec = spec,
+                        .made = MakePlan(spec, mask_, rows, options_),
+                        .part = nullptr,
+                        .plan_seconds = 0,
+                        .lower_seconds = 0,
+                        .repeats = {}};
     const double planned = comm_.Now();
     comm_.Barrier();  // hashes are compared next: nobody's time is another's planning
     const double lowering = comm_.Now();
-    const auto part = executor.Prepare(made.plan, mask_, request_.plan.head_dim);
+    contender.part = executor.Prepare(contender.made.plan, mask_, request_.plan.head_dim);
     const double lowered = comm_.Now();
     if (trace_)
       trace_->Add(RunEvent{.kind = RunEvent::Kind::kPlan, .begin = begin, .end = lowered}, -1, 0);
-    RunOnce(executor, *part, workload);  // memory is touched for the first time here
-    if (!comm_.models_compute()) workload.Check(comm_, *part, spec.Text());
-    std::vector<Repeat> repeats;
-    for (int64_t i = 0; i < request_.repeat; ++i)
-      repeats.push_back(RunOnce(executor, *part, workload));
+    contender.plan_seconds = Reduced(planned - begin, Reduce::kMax);
+    contender.lower_seconds = Reduced(lowered - lowering, Reduce::kMax);
+    return contender;
+  }
+
+  void Report(Contender& contender) {
+    std::vector<Repeat>& repeats = contender.repeats;
     std::sort(repeats.begin(), repeats.end(),
               [](const Repeat& a, const Repeat& b) { return a.seconds < b.seconds; });
-    const Score score =
-        ScorePlan(made.plan, mask_, rows, options_.cost, options_.cluster, std::move(made.work));
+    RowCounts rows(mask_);
+    const Score score = ScorePlan(contender.made.plan, mask_, rows, options_.cost, options_.cluster,
+                                  std::move(contender.made.work));
     const Prediction prediction =
-        Simulate(part->program, *part->homes, score.work, options_.cluster);
-    AddRow(spec, repeats[(repeats.size() - 1) / 2], Reduced(planned - begin, Reduce::kMax),
-           Reduced(lowered - lowering, Reduce::kMax), score, prediction);
+        Simulate(contender.part->program, *contender.part->homes, score.work, options_.cluster);
+    AddRow(contender.spec, repeats[(repeats.size() - 1) / 2], contender.plan_seconds,
+           contender.lower_seconds, score, prediction);
   }
 
   void AddRow(const PlannerSpec& spec, const Repeat& repeat, double plan_seconds,
