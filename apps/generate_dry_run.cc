@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "apps/plan_run.h"
 #include "apps/table.h"
@@ -10,18 +11,27 @@
 #include "equitile/kernel/fma_peak.h"
 #include "equitile/model/denoise.h"
 #include "equitile/model/vae_decoder.h"
+#include "equitile/model/vae_frames.h"
 #include "equitile/model/wan_weights.h"
 
 namespace equitile {
 namespace {
 
-// Of the multiply-add peak, as whole steps of wan-mini and of the 1.3B shape reach it here.
-constexpr double kFractionOfPeak = 0.65;
+// Of the multiply-add peak, as wan-mini reaches it here: steps as a whole, and the decoder counted
+// as direct convolutions, which it is not where a transformed algorithm needs fewer
+// multiplications.
+constexpr double kStepsOfPeak = 0.65;
+constexpr double kDecoderOfPeak = 0.95;
+
+// The program with its libraries, before anything is loaded.
+constexpr int64_t kProgramBytes = 40'000'000;
 
 struct Bytes {
   int64_t weights = 0, activations = 0, attention = 0, latents = 0, vae = 0;
   // Frames are decoded when the passes are over, beside their buffers.
-  int64_t Total() const { return weights + activations + attention + latents + vae; }
+  int64_t Total() const {
+    return kProgramBytes + weights + activations + attention + latents + vae;
+  }
 };
 
 BlockMask MaskOfLayer(const GenerateRequest& request) {
@@ -43,16 +53,64 @@ PlanReport LayoutOf(const GenerateRequest& request, const BlockMask& mask, int32
   return ReportPlanners({ParsePlanner(request.flags.planner, ranks)}, mask, options).front();
 }
 
-// Frames that the decoder holds: two before each causal convolution, and new ones on their way.
-int64_t DecoderBytes(const VaeConfig& vae, const GenerationConfig& config) {
-  int64_t floats = 0, scale = 1;
-  for (const VaeUpBlockShape& block : vae.UpBlocks()) {
-    const int64_t frames = 4 * (vae.res_blocks + 1) + 3 * vae.TemporalScale();
-    floats += frames * std::max(block.in, block.out) * scale * scale * config.LatentHeight() *
-              config.LatentWidth();
-    if (block.upsample) scale *= 2;
+// One level of the decoder, as each rank has it.
+struct DecoderLevel {
+  VaeUpBlockShape shape;
+  int64_t height = 0, width = 0;
+  int64_t frames = 0;  // of the whole clip
+
+  int64_t Bytes(int64_t channels, bool rim) const {
+    return VaePlane{.height = height, .width = width, .channels = channels, .rim = rim}.Bytes();
   }
-  return floats * int64_t{sizeof(float)};
+};
+
+std::vector<DecoderLevel> DecoderLevels(const VaeConfig& vae, const GenerationConfig& config,
+                                        int32_t ranks) {
+  std::vector<DecoderLevel> levels;
+  int64_t frames = config.LatentFrames(), scale = 1;
+  for (const VaeUpBlockShape& shape : vae.UpBlocks()) {
+    // What lies at the resolution of the latents is computed by everyone.
+    const int64_t rows =
+        levels.empty() ? config.LatentHeight() : (config.LatentHeight() + ranks - 1) / ranks;
+    levels.push_back({shape, rows * scale, config.LatentWidth() * scale, frames});
+    if (shape.upsample_time) frames = 2 * frames - 1;
+    if (shape.upsample) scale *= 2;
+  }
+  return levels;
+}
+
+// Two frames before each causal convolution, and new ones on their way.
+int64_t DecoderBytes(const VaeConfig& vae, const std::vector<DecoderLevel>& levels) {
+  constexpr int64_t kGroupBytes = 8 << 20, kMostGroup = 4;  // frames that go through together
+  int64_t bytes = 0;
+  for (const DecoderLevel& level : levels) {
+    const VaeUpBlockShape& shape = level.shape;
+    const int64_t plane = level.Bytes(shape.out, true);
+    const int64_t group =
+        &level == &levels.front() ? 1 : std::clamp<int64_t>(kGroupBytes / plane, 1, kMostGroup);
+    const int64_t windows = 2 * (vae.res_blocks + 1) - 1 + (shape.upsample_time ? 1 : 0);
+    const int64_t moving = (shape.upsample_time ? 4 : 3) * group;
+    bytes += 2 * level.Bytes(shape.in, true) + (2 * windows + moving) * plane +
+             group * (level.Bytes(shape.in, false) + level.Bytes(shape.out, false));
+  }
+  return bytes;
+}
+
+// Of this rank's rows, as direct convolutions.
+double DecoderFlops(const VaeConfig& vae, const std::vector<DecoderLevel>& levels) {
+  double flops = 0.0;
+  for (const DecoderLevel& level : levels) {
+    const auto in = static_cast<double>(level.shape.in), out = static_cast<double>(level.shape.out);
+    const auto pixels = static_cast<double>(level.frames * level.height * level.width);
+    double per_pixel =
+        27.0 * out * (in + out) + 27.0 * 2.0 * out * out * static_cast<double>(vae.res_blocks);
+    if (&level == &levels.front()) per_pixel += 27.0 * 4.0 * in * in;  // the middle
+    if (level.shape.upsample_time) per_pixel += 3.0 * 2.0 * out * out;
+    // Nine taps to half the channels, on four times the pixels.
+    if (level.shape.upsample) per_pixel += 4.0 * 9.0 * out * out / 2.0;
+    flops += 2.0 * per_pixel * pixels;
+  }
+  return flops;
 }
 
 Bytes CountBytes(const GenerateRequest& request, const PlanReport& layout, int32_t ranks) {
@@ -73,16 +131,18 @@ Bytes CountBytes(const GenerateRequest& request, const PlanReport& layout, int32
   bytes.attention = layout.buffer_bytes_max;
   bytes.latents = (4 + 2 * config.Passes()) * elements * kFloat;  // sampler history, velocities
   if (!request.tasks.front().output.empty()) {
-    // Each rank has some rows of every frame.
     bytes.vae = TensorFiles::OpenFolder(request.folder.Part("vae")).Bytes() +
-                DecoderBytes(vae, config) / ranks;
+                DecoderBytes(vae, DecoderLevels(vae, config, ranks));
   }
   return bytes;
 }
 
-// Of all denoising steps; decoding comes on top.
-double EstimateSeconds(const GenerateRequest& request, double density, double rho, int32_t ranks,
-                       int threads) {
+struct Seconds {
+  double steps = 0.0, decode = 0.0;  // of all videos
+};
+
+Seconds EstimateSeconds(const GenerateRequest& request, double density, double rho, int32_t ranks,
+                        int threads) {
   const WanFlops flops =
       CountWanFlops(request.transformer, VideoTokens(request.transformer, request.config),
                     request.config.text_rows);
@@ -91,7 +151,14 @@ double EstimateSeconds(const GenerateRequest& request, double density, double rh
   ThreadPool pool(threads);
   double peak = 0.0;
   for (int window = 0; window < 5; ++window) peak = std::max(peak, FmaPeakWindow(pool));
-  return all / (peak * 1e9 * kFractionOfPeak * ranks);
+  const auto videos = static_cast<double>(request.tasks.size());
+  Seconds seconds{.steps = videos * all / (peak * 1e9 * kStepsOfPeak * ranks)};
+  if (!request.tasks.front().output.empty()) {
+    const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
+    const double decode = DecoderFlops(vae, DecoderLevels(vae, request.config, ranks));
+    seconds.decode = videos * decode / (peak * 1e9 * kDecoderOfPeak);
+  }
+  return seconds;
 }
 
 std::string Text(int64_t bytes) {
@@ -110,7 +177,7 @@ void PrintDryRun(const GenerateRequest& request) {
   const PlanReport layout = LayoutOf(request, mask, ranks);
   const std::string planner = layout.chosen.empty() ? layout.planner : layout.chosen;
   const Bytes bytes = CountBytes(request, layout, ranks);
-  const double seconds = EstimateSeconds(request, mask.Density(), layout.rho, ranks, threads);
+  const Seconds seconds = EstimateSeconds(request, mask.Density(), layout.rho, ranks, threads);
   const int64_t tokens = VideoTokens(request.transformer, config);
   if (request.flags.json) {
     PrintJson({{"tokens", tokens},
@@ -122,28 +189,32 @@ void PrintDryRun(const GenerateRequest& request) {
                {"rho", layout.rho},
                {"density", mask.Density()},
                {"bytes_per_rank",
-                {{"weights_per_node", bytes.weights},
+                {{"program", kProgramBytes},
+                 {"weights_per_node", bytes.weights},
                  {"activations", bytes.activations},
                  {"attention", bytes.attention},
                  {"latents", bytes.latents},
                  {"vae", bytes.vae},
                  {"total", bytes.Total()}}},
-               {"seconds", seconds}});
+               {"videos", request.tasks.size()},
+               {"seconds_steps", seconds.steps},
+               {"seconds_decode", seconds.decode},
+               {"seconds", seconds.steps + seconds.decode}});
     return;
   }
-  fmt::print("video            {} frames of {}x{}: {} tokens, {} passes of {} steps\n",
-             config.frames, config.width, config.height, tokens, config.Passes(), config.steps);
+  fmt::print("video            {}{} of {}x{}: {} tokens, {} of {}\n",
+             request.tasks.size() > 1 ? fmt::format("{} times ", request.tasks.size()) : "",
+             Counted(config.frames, "frame"), config.width, config.height, tokens,
+             (config.Passes() == 1 ? "1 pass" : "2 passes"), Counted(config.steps, "step"));
   fmt::print(
-      "memory per rank  {}: weights {} (one copy per node), activations {}, attention {}, "
-      "latents {}, VAE {}\n",
-      Text(bytes.Total()), Text(bytes.weights), Text(bytes.activations), Text(bytes.attention),
-      Text(bytes.latents), Text(bytes.vae));
-  fmt::print("layout           {} on {} ranks of {} threads, ρ {:.3f}, density {:.3f}\n", planner,
-             ranks, threads, layout.rho, mask.Density());
-  fmt::print(
-      "time             about {:.0f} s for the steps, at {} of the multiply-add peak of {} "
-      "threads\n",
-      seconds, kFractionOfPeak, ranks * threads);
+      "memory per rank  {}: program {}, weights {} (one copy per node), activations {}, attention "
+      "{}, latents {}, VAE {}\n",
+      Text(bytes.Total()), Text(kProgramBytes), Text(bytes.weights), Text(bytes.activations),
+      Text(bytes.attention), Text(bytes.latents), Text(bytes.vae));
+  fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {:.3f}\n", planner,
+             Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho, mask.Density());
+  fmt::print("time             about {:.0f} s: steps {:.0f}, decoding {:.0f}\n",
+             seconds.steps + seconds.decode, seconds.steps, seconds.decode);
 }
 
 }  // namespace equitile

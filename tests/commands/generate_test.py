@@ -260,3 +260,14 @@ def test_dry_run_loads_and_writes_nothing(generate, tmp_path):
     assert report["tokens"] == 36 and report["ranks"] == 3 and report["bytes_per_rank"]["total"] > 0 and report["seconds"] > 0
     assert list(tmp_path.iterdir()) == []
     assert "memory per rank" in made(generate("-o", "a.mp4", "--dry-run", *SMALL)).out
+
+
+def test_dry_run_knows_the_memory(generate, tmp_path):
+    flags = ["-o", "a.mp4", "-t", 1, "-W", 256, "-H", 256, "--video-frames", 5, "--steps", 1]
+    promised = json.loads(made(generate("--dry-run", "--json", *flags)).out)["bytes_per_rank"]["total"]
+    process = subprocess.Popen(list(map(str, [os.environ["EQUITILE"], "generate", "-m", MINI, "-p", PROMPT, *flags])), cwd=tmp_path,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert promised == pytest.approx(usage.ru_maxrss * 1024, rel=0.25)
