@@ -317,6 +317,7 @@ class RankRun {
               {"communicator", comm_.name()},
               {"threads_per_rank", pool_.Threads()},
               {"target", TargetText()},
+              {"encoder", task.output.empty() ? "" : VideoEncoderName(task.output)},
               {"planner", request_.flags.planner},
               {"wire", request_.flags.wire},
               {"first_step", first_step_},

@@ -108,6 +108,7 @@ def test_sidecar_repeats_the_run(generate, equitile, tmp_path):
     sidecar = json.loads((tmp_path / "a.json").read_text())
     assert sidecar["parameters"]["prompt"] == PROMPT and sidecar["parameters"]["seed"] == 7
     assert sidecar["run"]["seconds"]["total"] > 0 and len(sidecar["run"]["layout"]) > 0
+    assert sidecar["run"]["encoder"] in ("libx264", "mpeg4") and sidecar["run"]["target"] and sidecar["equitile"]
     made(equitile("generate", "--from", "a.json", "-o", "b.mp4"))
     assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "b.mp4")
     made(equitile("generate", "--from", "a.json", "-o", "c.mp4", "-s", 8))
