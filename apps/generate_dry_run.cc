@@ -21,7 +21,7 @@ namespace {
 // as direct convolutions, which it is not where a transformed algorithm needs fewer
 // multiplications.
 constexpr double kStepsOfPeak = 0.65;
-constexpr double kDecoderOfPeak = 0.95;
+constexpr double kDecoderOfPeak = 0.68;
 
 // The program with its libraries, before anything is loaded.
 constexpr int64_t kProgramBytes = 40'000'000;
@@ -89,7 +89,7 @@ int64_t DecoderBytes(const VaeConfig& vae, const std::vector<DecoderLevel>& leve
     const int64_t group =
         &level == &levels.front() ? 1 : std::clamp<int64_t>(kGroupBytes / plane, 1, kMostGroup);
     const int64_t windows = 2 * (vae.res_blocks + 1) - 1 + (shape.upsample_time ? 1 : 0);
-    const int64_t moving = (shape.upsample_time ? 3 : 2) * group;
+    const int64_t moving = (shape.upsample_time ? 4 : 3) * group;
     bytes += 2 * level.Bytes(shape.in, true) + (2 * windows + moving) * plane +
              group * (level.Bytes(shape.in, false) + level.Bytes(shape.out, false));
   }
