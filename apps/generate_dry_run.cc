@@ -7,11 +7,9 @@
 
 #include "apps/plan_run.h"
 #include "apps/table.h"
-#include "equitile/io/safetensors.h"
 #include "equitile/kernel/fma_peak.h"
 #include "equitile/model/denoise.h"
-#include "equitile/model/vae_decoder.h"
-#include "equitile/model/vae_frames.h"
+#include "equitile/model/vae_memory.h"
 #include "equitile/model/wan_weights.h"
 
 namespace equitile {
@@ -58,10 +56,6 @@ struct DecoderLevel {
   VaeUpBlockShape shape;
   int64_t height = 0, width = 0;
   int64_t frames = 0;  // of the whole clip
-
-  int64_t Bytes(int64_t channels, bool rim) const {
-    return VaePlane{.height = height, .width = width, .channels = channels, .rim = rim}.Bytes();
-  }
 };
 
 std::vector<DecoderLevel> DecoderLevels(const VaeConfig& vae, const GenerationConfig& config,
@@ -77,23 +71,6 @@ std::vector<DecoderLevel> DecoderLevels(const VaeConfig& vae, const GenerationCo
     if (shape.upsample) scale *= 2;
   }
   return levels;
-}
-
-// Two frames before each causal convolution, and new ones on their way.
-int64_t DecoderBytes(const VaeConfig& vae, const std::vector<DecoderLevel>& levels) {
-  constexpr int64_t kGroupBytes = 8 << 20, kMostGroup = 4;  // frames that go through together
-  int64_t bytes = 0;
-  for (const DecoderLevel& level : levels) {
-    const VaeUpBlockShape& shape = level.shape;
-    const int64_t plane = level.Bytes(shape.out, true);
-    const int64_t group =
-        &level == &levels.front() ? 1 : std::clamp<int64_t>(kGroupBytes / plane, 1, kMostGroup);
-    const int64_t windows = 2 * (vae.res_blocks + 1) - 1 + (shape.upsample_time ? 1 : 0);
-    const int64_t moving = (shape.upsample_time ? 4 : 3) * group;
-    bytes += 2 * level.Bytes(shape.in, true) + (2 * windows + moving) * plane +
-             group * (level.Bytes(shape.in, false) + level.Bytes(shape.out, false));
-  }
-  return bytes;
 }
 
 // Of this rank's rows, as direct convolutions.
@@ -113,7 +90,8 @@ double DecoderFlops(const VaeConfig& vae, const std::vector<DecoderLevel>& level
   return flops;
 }
 
-Bytes CountBytes(const GenerateRequest& request, const PlanReport& layout, int32_t ranks) {
+Bytes CountBytes(const GenerateRequest& request, const PlanReport& layout, int32_t ranks,
+                 int threads) {
   const WanConfig& model = request.transformer;
   const GenerationConfig& config = request.config;
   constexpr int64_t kFloat = sizeof(float);
@@ -124,15 +102,16 @@ Bytes CountBytes(const GenerateRequest& request, const PlanReport& layout, int32
   }
   const int64_t elements =
       model.in_channels * config.LatentFrames() * config.LatentHeight() * config.LatentWidth();
-  const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
   Bytes bytes;
   bytes.weights = WanWeights::Bytes(model, request.weights.value_or(DType::kF32));
   bytes.activations = home * (5 * model.Width() + model.OutFeatures()) * kFloat;
   bytes.attention = layout.buffer_bytes_max;
   bytes.latents = (4 + 2 * config.Passes()) * elements * kFloat;  // sampler history, velocities
   if (!request.tasks.front().output.empty()) {
-    bytes.vae = TensorFiles::OpenFolder(request.folder.Part("vae")).Bytes() +
-                DecoderBytes(vae, DecoderLevels(vae, config, ranks));
+    VaeClipShape clip{config.LatentFrames(), config.LatentHeight(), config.LatentWidth(), {}};
+    if (request.flags.vae_tiling) clip.tiling = VaeTiling{};
+    const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
+    bytes.vae = PredictVaeMemory(vae, clip, ranks, threads).Total();
   }
   return bytes;
 }
@@ -176,7 +155,7 @@ void PrintDryRun(const GenerateRequest& request) {
   const BlockMask mask = MaskOfLayer(request);
   const PlanReport layout = LayoutOf(request, mask, ranks);
   const std::string planner = layout.chosen.empty() ? layout.planner : layout.chosen;
-  const Bytes bytes = CountBytes(request, layout, ranks);
+  const Bytes bytes = CountBytes(request, layout, ranks, threads);
   const Seconds seconds = EstimateSeconds(request, mask.Density(), layout.rho, ranks, threads);
   const int64_t tokens = VideoTokens(request.transformer, config);
   if (request.flags.json) {

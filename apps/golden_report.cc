@@ -120,7 +120,7 @@ void GoldenReport::Levels(const std::string& file, const StoredTensor& want,
     }
   }
   check.error = static_cast<double>(off) / static_cast<double>(std::max<size_t>(got.size(), 1));
-  check.ok = worst <= 1 && (off <= 1 || check.error <= share);
+  check.ok = worst <= 1 && check.error <= share;
   if (worst > 1)
     check.note = fmt::format("{} levels off at [{}]", worst, fmt::join(check.at, ", "));
   Add(std::move(check));
