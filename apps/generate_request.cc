@@ -165,9 +165,10 @@ void CheckModelSizes(const GenerationConfig& config, const WanConfig& model) {
   CheckAxis("width", config.LatentWidth() / model.patch.width, model.rope_max_seq_len);
 }
 
-MaskFile ReadAttentionMask(const std::string& path, const GenerationConfig& config,
-                           const WanConfig& model) {
-  MaskFile mask = WithBatch(ReadMaskFile(path), config.Passes());
+// For both passes, from a file for one or two.
+MaskFile AttentionMask(MaskFile file, const std::string& path, const GenerationConfig& config,
+                       const WanConfig& model) {
+  MaskFile mask = WithBatch(std::move(file), config.Passes());
   const int64_t tokens = VideoTokens(model, config), layers = std::ssize(mask.layers);
   const BlockGrid& grid = mask.layers.front().grid();
   if (mask.lanes().heads != model.heads) {
@@ -192,11 +193,13 @@ void SetAttention(const std::string& text, GenerateRequest& request) {
     throw InputError("--attention {}: must be dense or mask:FILE", text);
   }
   if (text == kMask) throw InputError("--attention {}: FILE is missing", text);
-  request.mask = ReadAttentionMask(text.substr(kMask.size()), request.config, request.transformer);
+  const std::string path = text.substr(kMask.size());
+  MaskFile file = ReadMaskFile(path);
   Hasher hasher;
-  for (const BlockMask& layer : request.mask->layers) hasher.Add(HashMask(layer));
-  for (TokenOrder order : request.mask->orders) hasher.Add(order);
+  for (const BlockMask& layer : file.layers) hasher.Add(HashMask(layer));
+  for (TokenOrder order : file.orders) hasher.Add(order);
   request.mask_hash = hasher.Digest();
+  request.mask = AttentionMask(std::move(file), path, request.config, request.transformer);
 }
 
 // Opens every part, so that whatever is wrong with a header is said before work begins.
@@ -266,8 +269,8 @@ std::map<std::string, std::string> GenerateRequest::Parameters(const GenerateTas
 
 GenerateRequest CheckedRequest(const GenerateFlags& given, VideoFiles files) {
   GenerateFlags flags = given;
-  uint64_t recorded_model = 0;
-  if (!flags.from.empty()) ApplySidecar(flags.from, flags, recorded_model);
+  RecordedRun recorded;
+  if (!flags.from.empty()) recorded = ApplySidecar(flags.from, flags);
   ApplyDegrees(flags);
   std::vector<GenerateTask> tasks = MakeTasks(flags, files);
   const CheckpointFolder folder(FindModel(flags.model));
@@ -290,6 +293,10 @@ GenerateRequest CheckedRequest(const GenerateFlags& given, VideoFiles files) {
     ParsePlanner(request.flags.planner, static_cast<int32_t>(flags.ranks.ranks.value_or(1)));
   }
   SetAttention(flags.attention.value_or("dense"), request);
+  if (recorded.mask != 0 && recorded.mask != request.mask_hash) {
+    throw InputError("--from {}: was made with another mask than the one in {}", flags.from,
+                     request.attention.substr(request.attention.find(':') + 1));
+  }
   if (flags.weights && *flags.weights != "auto") request.weights = ParseDType(*flags.weights);
   for (const GenerateTask& task : request.tasks) {
     if (!task.output.empty()) CheckVideoOutput(task.output, request.VideoOf(task));
@@ -297,7 +304,7 @@ GenerateRequest CheckedRequest(const GenerateFlags& given, VideoFiles files) {
   CheckFiles(request);
   if (!flags.machine.empty()) request.machine = ReadMachineFile(flags.machine);
   request.fingerprint = Fingerprint(folder);
-  if (recorded_model != 0 && recorded_model != request.fingerprint) {
+  if (recorded.model != 0 && recorded.model != request.fingerprint) {
     throw InputError("--from {}: was made with another model than the one in {}", flags.from,
                      folder.root().string());
   }

@@ -46,6 +46,7 @@ Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task,
           {"tokenizer", request.tokenizer_name},
           {"text_rows", config.text_rows},
           {"attention", request.attention},
+          {"mask_hash", request.mask ? Json(HashText(request.mask_hash)) : Json(nullptr)},
           {"weights", DTypeName(weights)},
           {"vae_tiling", request.flags.vae_tiling},
           {"output", task.output.string()},
@@ -54,7 +55,8 @@ Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task,
           {"model_fingerprint", HashText(request.fingerprint)}};
 }
 
-void ApplySidecar(const fs::path& path, GenerateFlags& flags, uint64_t& fingerprint) {
+RecordedRun ApplySidecar(const fs::path& path, GenerateFlags& flags) {
+  RecordedRun recorded;
   const std::string name = path.string();
   const Json document = ParseJson(ReadTextFile(path), name);
   const JsonValue root(document, name);
@@ -75,7 +77,10 @@ void ApplySidecar(const fs::path& path, GenerateFlags& flags, uint64_t& fingerpr
   Default(flags.flow_shift, number("flow_shift"));
   Default(flags.sampler, text("sampler"));
   Default(flags.tokenizer, text("tokenizer"));
-  Default(flags.attention, text("attention"));
+  if (!flags.attention) {
+    flags.attention = text("attention");
+    if (*flags.attention != "dense") recorded.mask = parameters["mask_hash"].Hash();
+  }
   Default(flags.weights, text("weights"));
   flags.vae_tiling = flags.vae_tiling || parameters["vae_tiling"].Bool();
   if (flags.output.empty() && flags.save_latents.empty()) {
@@ -84,8 +89,9 @@ void ApplySidecar(const fs::path& path, GenerateFlags& flags, uint64_t& fingerpr
   }
   if (flags.model.empty()) {
     flags.model = text("model");
-    fingerprint = parameters["model_fingerprint"].Hash();
+    recorded.model = parameters["model_fingerprint"].Hash();
   }
+  return recorded;
 }
 
 }  // namespace equitile

@@ -18,8 +18,13 @@ std::filesystem::path SidecarPath(const std::filesystem::path& output);
 // The part that --from reads.
 Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task, DType weights);
 
+// Hashes of what an earlier run has read from files that the flags still name; 0: none.
+struct RecordedRun {
+  uint64_t model = 0, mask = 0;
+};
+
 // Flags of an earlier run, where `flags` does not give others. Throws InputError for a file that is
-// not a sidecar. `fingerprint` gets the recorded model's.
-void ApplySidecar(const std::filesystem::path& path, GenerateFlags& flags, uint64_t& fingerprint);
+// not a sidecar.
+RecordedRun ApplySidecar(const std::filesystem::path& path, GenerateFlags& flags);
 
 }  // namespace equitile

@@ -69,6 +69,9 @@ def test_masks(generate, tmp_path):
     assert sha256(tmp_path / "all1.st") == sha256(tmp_path / "dense.st")
     assert sha256(tmp_path / "own1.st") != sha256(tmp_path / "dense.st")
     generate("-o", "a.mp4", "--attention", "mask:own.npy", *SMALL).must_be_refused("own.npy", "128 x 128 tokens", "36")
+    (tmp_path / "own.npy").write_bytes((tmp_path / "all.npy").read_bytes())
+    generate("--from", "own1.json", "--save-latents", "again.st").must_be_refused("own1.json", "another mask", "own.npy")
+    made(generate("--from", "all1.json", "--save-latents", "again.st", "--cfg-scale", 1))
     generate("-o", "a.mp4", "--attention", "sparse", *SMALL).must_be_refused("--attention sparse", "dense or mask:FILE")
 
 
