@@ -194,6 +194,12 @@ class LibavWriter final : public VideoWriter {
     Must(avcodec_parameters_from_context(stream_->codecpar, codec_.get()));
     MakeFrame();
     Must(avformat_write_header(format_.get(), nullptr));
+    open_ = true;
+  }
+
+  // Some muxers free the packet that they hold back only with the trailer; the file goes anyway.
+  ~LibavWriter() override {
+    if (open_) av_write_trailer(format_.get());
   }
 
   void Add(std::span<const uint8_t> rgb) override {
@@ -210,6 +216,7 @@ class LibavWriter final : public VideoWriter {
   void Finish() override {
     EQ_CHECK(count_ > 0);
     Encode(nullptr);
+    open_ = false;
     Must(av_write_trailer(format_.get()));
     sink_.Commit();
   }
@@ -266,6 +273,7 @@ class LibavWriter final : public VideoWriter {
   LibavPtr<AVFrame> frame_;
   LibavPtr<SwsContext> scale_;
   int64_t count_ = 0;
+  bool open_ = false;  // the header is written, the trailer is not
 };
 
 // All pictures wait under temporary names until the last one is there.
