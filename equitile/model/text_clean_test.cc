@@ -24,7 +24,8 @@ TEST(TextClean, IsPromptCleanOfDiffusersOnStoredPrompts) {
 }
 
 TEST(TextClean, IsPromptCleanOfDiffusersOnTheGoldenPrompts) {
-  for (const Json& entry : ReadJson("../golden/text.json")["prompts"]) {
+  const Json golden = ReadJson("../golden/text.json");
+  for (const Json& entry : golden["prompts"]) {
     EXPECT_EQ(CleanPrompt(entry["prompt"].get<std::string>()), entry["cleaned"].get<std::string>());
   }
 }

@@ -53,9 +53,11 @@ class WanTransformer::Pass {
       first_row_.push_back(tokens_);
       tokens_ += home.size();
     }
-    hidden_ = Grown(model.hidden_, tokens_ * d_);
-    qkv_ = Grown(model.qkv_, tokens_ * 3 * d_);
-    attended_ = Grown(model.attended_, tokens_ * d_);
+    // A rank without tokens has buffers as well: offsets into none would be undefined.
+    const int64_t rows = std::max<int64_t>(tokens_, 1);
+    hidden_ = Grown(model.hidden_, rows * d_);
+    qkv_ = Grown(model.qkv_, rows * 3 * d_);
+    attended_ = Grown(model.attended_, rows * d_);
     inverse_q_.resize(static_cast<size_t>(tokens_));
     inverse_k_.resize(static_cast<size_t>(tokens_));
     modulation_ = AlignedBuffer<float>(6 * d_);
