@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
+#include "apps/generate_resume.h"
 #include "apps/interrupt.h"
 #include "apps/progress.h"
+#include "apps/shell_words.h"
 #include "apps/sidecar.h"
 #include "apps/trace_output.h"
 #include "apps/video_maker.h"
@@ -28,13 +31,11 @@ constexpr int64_t kDefaultCheckpointEvery = 5;
 constexpr double kLongStepSeconds = 5.0;
 constexpr int64_t kPreviewFrames = 4;
 
-// A checkpoint to go on from; nothing for tasks that begin anew.
-using Resumes = std::vector<std::optional<RunCheckpoint>>;
-
 // What rank 0 leaves for the process that started it.
 struct Outcome {
-  std::vector<Json> reports;
-  std::string interrupted;  // why the run ended early; "": it did not
+  std::vector<Json> reports;  // [tasks]
+  std::string interrupted;    // where the run ended early; "": it did not
+  std::string resume;  // the flag that goes on from there; "": there is nothing to go on from
 };
 
 struct PartSeconds {
@@ -52,53 +53,6 @@ std::string PartsText(const PartSeconds& s) {
       text += fmt::format("{}{} {:.1f}", text.empty() ? "" : ", ", name, seconds);
   }
   return text.empty() ? "" : fmt::format(" ({})", text);
-}
-
-Resumes ReadResumes(const GenerateRequest& request) {
-  Resumes resumes(request.tasks.size());
-  const GenerateFlags& flags = request.flags;
-  for (size_t i = 0; i < resumes.size(); ++i) {
-    const GenerateTask& task = request.tasks[i];
-    std::error_code ignored;
-    const bool there = !task.checkpoint.empty() && fs::exists(task.checkpoint, ignored);
-    if (!flags.resumes) {
-      if (there && IsFirstProcess()) {
-        fmt::print(stderr, "equitile: {}: left by an earlier run; --resume would go on from it\n",
-                   task.checkpoint.string());
-      }
-      continue;
-    }
-    if (!flags.resume.empty() && resumes.size() > 1) {
-      throw InputError("--resume {}: with --prompts leave the file out", flags.resume);
-    }
-    const fs::path path = flags.resume.empty() ? task.checkpoint : fs::path(flags.resume);
-    if (flags.resume.empty() && !there) {
-      if (resumes.size() > 1) continue;
-      throw InputError("--resume: there is no checkpoint {}", path.string());
-    }
-    resumes[i] = ReadRunCheckpoint(path);
-    const auto stored = resumes[i]->parameters.find("weights");
-    const DType weights = request.weights                          ? *request.weights
-                          : stored != resumes[i]->parameters.end() ? ParseDType(stored->second)
-                                                                   : DType::kF32;
-    CheckSameRun(path, *resumes[i], request.Parameters(task, weights));
-    const Shape shape{request.transformer.in_channels, request.config.LatentFrames(),
-                      request.config.LatentHeight(), request.config.LatentWidth()};
-    if (resumes[i]->shape != shape || resumes[i]->state.sampler.step > request.config.steps) {
-      throw InputError("{}: does not fit together: step {} of {}, latents {}", path.string(),
-                       resumes[i]->state.sampler.step, request.config.steps,
-                       resumes[i]->shape.ToString());
-    }
-  }
-  return resumes;
-}
-
-// As stored, else as ChooseWeights says.
-DType WeightsOf(const GenerateRequest& request, const Resumes& resumes) {
-  for (const auto& resume : resumes) {
-    if (resume && !request.weights) return ParseDType(resume->parameters.at("weights"));
-  }
-  return ChooseWeights(request);
 }
 
 // What self-attention of all layers and steps took on this rank.
@@ -120,10 +74,10 @@ std::string TargetText() { return std::string(TargetName(ActiveTarget())); }
 // One rank's way through all tasks.
 class RankRun {
  public:
-  RankRun(const GenerateRequest& request, const Resumes& resumes, DType weights, Communicator& comm,
-          int threads, Outcome& outcome)
+  RankRun(const GenerateRequest& request, const std::vector<TaskStart>& starts, DType weights,
+          Communicator& comm, int threads, Outcome& outcome)
       : request_(request),
-        resumes_(resumes),
+        starts_(starts),
         weights_(weights),
         comm_(comm),
         pool_(threads),
@@ -134,17 +88,16 @@ class RankRun {
   void Run() {
     // Layers and tiles may take longer than the watchdog waits.
     if (comm_.size() > 1 && !comm_.simulated()) pool_.SetPoll([this] { comm_.Poll(); });
+    const std::vector<uint64_t> finished = Finished();
+    if (std::find(finished.begin(), finished.end(), 0U) == finished.end()) return;
     std::vector<std::string> prompts = {request_.config.negative_prompt};
     for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
     const Stopwatch watch;
     const std::vector<PromptRows> rows = pipeline_.Encode(prompts, request_.config.text_rows);
     seconds_.text = watch.Seconds();
     for (size_t i = 0; i < request_.tasks.size(); ++i) {
-      Say("loading");
-      const Stopwatch loading;
-      pipeline_.Load();
-      seconds_.load += loading.Seconds();
-      if (!MakeVideo(i, rows[i + 1], rows[0])) break;
+      if (finished[i] != 0) continue;
+      if (!MakeVideo(i, rows)) break;
       seconds_ = {};
     }
     if (trace_) WriteTrace(request_.flags.trace, comm_, *trace_);
@@ -153,9 +106,18 @@ class RankRun {
  private:
   bool Leads() const { return comm_.rank() == 0; }
 
+  // [tasks]: what rank 0 found on its disk. Collective.
+  std::vector<uint64_t> Finished() {
+    std::vector<uint64_t> finished;
+    for (const TaskStart& start : starts_) finished.push_back(start.record.is_null() ? 0 : 1);
+    comm_.Broadcast(std::as_writable_bytes(std::span(finished)), 0);
+    return finished;
+  }
+
   PipelineOptions Options() {
     PipelineOptions options = PipelineOptionsOf(request_, weights_);
     options.trace = trace_.get();
+    options.stop_requested = InterruptWatch::Requested;
     options.on_load = [this](std::string_view part, int64_t done, int64_t total) {
       Say(fmt::format("loading {} {:.0f} %", part,
                       100.0 * static_cast<double>(done) / static_cast<double>(total)));
@@ -167,25 +129,48 @@ class RankRun {
     if (Leads()) progress_.Show(line);
   }
 
-  // False: interrupted.
-  bool MakeVideo(size_t index, const PromptRows& prompt, const PromptRows& negative) {
+  bool IsOneOfSeveral() const { return request_.tasks.size() > 1; }
+
+  // What an interrupted run says, and how it goes on. False.
+  bool Interrupted(std::string_view where) {
+    if (!Leads()) return false;
+    const GenerateFlags& flags = request_.flags;
+    outcome_.interrupted = fmt::format("interrupted {}", where);
+    if (stored_ || IsOneOfSeveral() || flags.resumes) outcome_.resume = " --resume";
+    if (!stored_ && !flags.resume.empty()) outcome_.resume += " " + QuotedWord(flags.resume);
+    return false;
+  }
+
+  // rows: of the negative prompt, then of the tasks; none where it was interrupted before. False:
+  // interrupted.
+  bool MakeVideo(size_t index, const std::vector<PromptRows>& rows) {
     const GenerateTask& task = request_.tasks[index];
+    const std::string name = task.Name().string();
+    const std::string of = IsOneOfSeveral() ? " of " + name : "";
+    stored_ = false;
+    Say("loading");
+    const Stopwatch loading;
+    if (rows.empty() || !pipeline_.Load()) {
+      return Interrupted(IsOneOfSeveral() ? "before " + name : "while loading");
+    }
+    seconds_.load += loading.Seconds();
     GenerationConfig config = request_.config;
     config.seed = task.seed;
-    const auto& resume = resumes_[index];
+    const auto& resume = starts_[index].checkpoint;
     first_step_ = resume ? resume->state.sampler.step : 0;
     step_seconds_.clear();
     DenoiseHooks hooks;
-    hooks.stop_requested = InterruptWatch::Requested;
     hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
     hooks.first_step = first_step_;
     hooks.resume = Leads() && resume ? &resume->state : nullptr;
     const Stopwatch watch;
-    const DenoiseResult result = pipeline_.Denoise(config, prompt, negative, hooks);
+    const DenoiseResult result = pipeline_.Denoise(config, rows[index + 1], rows[0], hooks);
     seconds_.steps = watch.Seconds() - seconds_.checkpoints;
-    if (!result.finished) return false;
-    Finish(task, result.latents);
-    return true;
+    if (!result.finished) {
+      const int64_t done = first_step_ + std::ssize(step_seconds_);
+      return Interrupted(fmt::format("after step {} of {}{}", done, config.steps, of));
+    }
+    return Finish(index, result.latents) || Interrupted("while decoding the frames" + of);
   }
 
   void AfterStep(const GenerateTask& task, const DenoiseStep& step) {
@@ -197,9 +182,6 @@ class RankRun {
     const bool is_long = !request_.flags.checkpoint_every && step.seconds > kLongStepSeconds;
     // The last one is for a crash while frames are decoded.
     if (step.stopping || is_long || step.done % every == 0 || is_last) StoreCheckpoint(task, step);
-    if (step.stopping) {
-      outcome_.interrupted = fmt::format("interrupted after step {} of {}", step.done, step.steps);
-    }
   }
 
   // step 7/20  1.83 s/it  ETA 24s  ρ 1.004 fractional
@@ -227,6 +209,7 @@ class RankRun {
     checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
     try {
       WriteRunCheckpoint(task.checkpoint, checkpoint);
+      stored_ = true;
     } catch (const Error& error) {
       // The video may still come to its end; the checkpoint before this one is as it was.
       fmt::print(stderr, "equitile: no checkpoint at step {}: {}\n", step.done, error.what());
@@ -234,13 +217,14 @@ class RankRun {
     seconds_.checkpoints += watch.Seconds();
   }
 
-  // Collective.
-  void Finish(const GenerateTask& task, const std::vector<float>& latents) {
+  // Collective. False: interrupted.
+  bool Finish(size_t index, const std::vector<float>& latents) {
+    const GenerateTask& task = request_.tasks[index];
     const Stopwatch watch;
     if (Leads() && !task.save_latents.empty()) SaveLatents(task, latents);
     seconds_.write += watch.Seconds();
-    if (!task.output.empty()) WriteVideo(task, latents);
-    if (!Leads()) return;
+    if (!task.output.empty() && !WriteVideo(task, latents)) return false;
+    if (!Leads()) return true;
     const Json report = Report(task);
     if (!task.sidecar.empty()) WriteTextFile(task.sidecar, report.dump(2) + "\n");
     if (!task.perf_dump.empty()) WriteTextFile(task.perf_dump, report["run"].dump(2) + "\n");
@@ -248,29 +232,32 @@ class RankRun {
       std::error_code ignored;
       fs::remove(task.checkpoint, ignored);
     }
-    outcome_.reports.push_back(report);
+    outcome_.reports[index] = report;
     if (!request_.flags.json) PrintSummary(task);
+    return true;
   }
 
-  // Frames go into the file as they come.
-  void WriteVideo(const GenerateTask& task, const std::vector<float>& latents) {
+  // Frames go into the file as they come. False: interrupted, there is no file.
+  bool WriteVideo(const GenerateTask& task, const std::vector<float>& latents) {
     const Stopwatch watch;
     double encoding = 0.0;
     std::unique_ptr<VideoWriter> writer;
     if (Leads()) writer = OpenVideo(task.output, request_.VideoOf(task));
     std::vector<uint8_t> bytes(static_cast<size_t>(request_.config.height * request_.config.width) *
                                3);
-    pipeline_.Decode(request_.config, latents, [&](int64_t frame, std::span<const float> rgb) {
+    const auto add = [&](int64_t frame, std::span<const float> rgb) {
       const Stopwatch encode;
       ToBytes(rgb, bytes);
       writer->Add(bytes);
       encoding += encode.Seconds();
       Say(fmt::format("decoding frame {}/{}", frame + 1, request_.config.frames));
-    });
+    };
+    if (!pipeline_.Decode(request_.config, latents, add)) return false;
     const Stopwatch finish;
     if (Leads()) writer->Finish();
     seconds_.write += encoding + finish.Seconds();
     seconds_.decode += watch.Seconds() - encoding - finish.Seconds();
+    return true;
   }
 
   void ShowPreview(const GenerateTask& task, const DenoiseStep& step) {
@@ -352,7 +339,7 @@ class RankRun {
   }
 
   const GenerateRequest& request_;
-  const Resumes& resumes_;
+  const std::vector<TaskStart>& starts_;
   DType weights_;
   Communicator& comm_;
   ThreadPool pool_;
@@ -361,6 +348,7 @@ class RankRun {
   PartSeconds seconds_;
   std::vector<double> step_seconds_;
   int64_t first_step_ = 0;
+  bool stored_ = false;           // there is a checkpoint of this task, written by this run; rank 0
   std::unique_ptr<Trace> trace_;  // before the pipeline, which writes into it
   Pipeline pipeline_;
 };
@@ -368,18 +356,21 @@ class RankRun {
 }  // namespace
 
 void RunGenerate(const GenerateRequest& request, const std::string& command) {
-  const Resumes resumes = ReadResumes(request);
-  const DType weights = WeightsOf(request, resumes);
+  const std::vector<TaskStart> starts = ReadStarts(request);
+  const DType weights = WeightsOf(request, starts);
   const InterruptWatch interrupts;
   Outcome outcome;
+  for (const TaskStart& start : starts) outcome.reports.push_back(start.record);
   int32_t launched = 0;
   RunOnRanks(request.flags.ranks, [&](Communicator& comm, int threads) {
     if (comm.rank() == 0 && UnderLauncher()) launched = comm.size();
-    RankRun(request, resumes, AgreeOnWeights(comm, weights), comm, threads, outcome).Run();
+    RankRun(request, starts, AgreeOnWeights(comm, weights), comm, threads, outcome).Run();
   });
   if (!outcome.interrupted.empty()) {
     const std::string launcher = launched > 0 ? fmt::format("mpirun -n {} ", launched) : "";
-    throw Error("{}; go on with: {}{} --resume", outcome.interrupted, launcher, command);
+    throw Error("{}; {} with: {}{}{}", outcome.interrupted,
+                outcome.resume.empty() ? "begin again" : "go on", launcher, command,
+                outcome.resume);
   }
   if (request.flags.json && IsFirstProcess()) {
     PrintJson(request.flags.prompts.empty() ? outcome.reports.front() : Json(outcome.reports));

@@ -65,15 +65,21 @@ VideoMaker::VideoMaker(const GenerateRequest& request, PipelineOptions options, 
       comm_(comm),
       say_(std::move(say)),
       alive_(std::move(alive)),
-      pipeline_(request.folder, comm, pool, std::move(options)) {}
+      pipeline_(request.folder, comm, pool, WithSignsOfLife(std::move(options))) {}
+
+PipelineOptions VideoMaker::WithSignsOfLife(PipelineOptions options) const {
+  options.stop_requested = [this] {
+    Alive();
+    return false;
+  };
+  return options;
+}
 
 void VideoMaker::Prepare() {
   std::vector<std::string> prompts = {request_.config.negative_prompt};
   for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
   rows_ = pipeline_.Encode(prompts, request_.config.text_rows);
-  Alive();
   pipeline_.Load();
-  Alive();
 }
 
 MadeVideo VideoMaker::Make(size_t task) {
@@ -81,10 +87,6 @@ MadeVideo VideoMaker::Make(size_t task) {
   config.seed = request_.tasks[task].seed;
   const bool leads = comm_.rank() == 0;
   DenoiseHooks hooks;
-  hooks.stop_requested = [this] {
-    Alive();
-    return false;
-  };
   hooks.after_step = [&](const DenoiseStep& step) {
     say_(fmt::format("step {}/{}", step.done, step.steps));
   };

@@ -47,6 +47,7 @@ class VideoMaker {
   MadeVideo Make(size_t task);
 
  private:
+  PipelineOptions WithSignsOfLife(PipelineOptions options) const;
   void Alive() const {
     if (alive_) alive_();
   }

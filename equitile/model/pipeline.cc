@@ -11,6 +11,12 @@
 #include "equitile/model/vae_tiling.h"
 
 namespace equitile {
+namespace {
+
+// Thrown by what is reported to while one rank works for all, caught before they meet again.
+struct Stopped {};
+
+}  // namespace
 
 Pipeline::Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPool& pool,
                    PipelineOptions options)
@@ -25,24 +31,38 @@ Pipeline::Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPoo
 
 Pipeline::~Pipeline() = default;
 
-void Pipeline::Load() {
-  if (transformer_ != nullptr) return;
-  if (!parts_->transformer) LoadTransformer();
-  transformer_ = std::make_unique<WanTransformer>(config_, *parts_->transformer, pool_);
-  executor_ = std::make_unique<Executor>(comm_, pool_, ExecutorOptions{.wire = options_.wire});
+bool Pipeline::AnyoneIsAsked() {
+  if (!options_.stop_requested) return false;
+  uint64_t asked = IsAsked() ? 1 : 0;
+  comm_.AllReduce(std::span(&asked, 1), Reduce::kMax);
+  return asked != 0;
 }
 
-void Pipeline::LoadTransformer() {
+bool Pipeline::Load() {
+  if (transformer_ != nullptr) return !AnyoneIsAsked();
+  if (!parts_->transformer && !LoadTransformer()) return false;
+  transformer_ = std::make_unique<WanTransformer>(config_, *parts_->transformer, pool_);
+  executor_ = std::make_unique<Executor>(comm_, pool_, ExecutorOptions{.wire = options_.wire});
+  return true;
+}
+
+bool Pipeline::LoadTransformer() {
   const TensorFiles files = TensorFiles::OpenFolder(folder_.Part("transformer"));
   const auto report = [&](int64_t done, int64_t total) {
     comm_.Poll();
     if (options_.on_load && comm_.rank() == 0) options_.on_load("transformer", done, total);
+    if (IsAsked()) throw Stopped();
   };
-  parts_->transformer_bytes =
-      NodeCopy(comm_, WanWeights::Bytes(config_, options_.weights), [&](std::span<std::byte> to) {
-        WanWeights::Pack(files, config_, options_.weights, to, pool_, report);
-      });
+  NodeCopy copy(comm_, WanWeights::Bytes(config_, options_.weights), [&](std::span<std::byte> to) {
+    try {
+      WanWeights::Pack(files, config_, options_.weights, to, pool_, report);
+    } catch (const Stopped&) {
+    }
+  });
+  if (AnyoneIsAsked()) return false;
+  parts_->transformer_bytes = std::move(copy);
   parts_->transformer.emplace(config_, options_.weights, parts_->transformer_bytes.bytes());
+  return true;
 }
 
 void Pipeline::PrepareAttention(const GenerationConfig& config) {
@@ -86,12 +106,17 @@ std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompt
   return encoder.Encode(ids, pool_, [&](int64_t done, int64_t layers) {
     comm_.Poll();
     if (options_.on_load) options_.on_load("text", done, layers);
+    if (IsAsked()) throw Stopped();
   });
 }
 
 std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, int64_t text_rows) {
   std::vector<PromptRows> encoded(prompts.size());
-  if (comm_.rank() == 0) encoded = EncodeHere(prompts, text_rows);
+  try {
+    if (comm_.rank() == 0) encoded = EncodeHere(prompts, text_rows);
+  } catch (const Stopped&) {
+  }
+  if (AnyoneIsAsked()) return {};
   for (PromptRows& rows : encoded) {
     int64_t count = comm_.rank() == 0 ? rows.shape()[0] : 0;
     comm_.Broadcast(std::as_writable_bytes(std::span(&count, 1)), 0);
@@ -105,7 +130,7 @@ std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, i
 
 DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows& prompt,
                                 const PromptRows& negative, const DenoiseHooks& hooks) {
-  Load();
+  if (!Load()) return {};
   PrepareAttention(config);
   attention_->BeginRun(static_cast<int32_t>(hooks.first_step) + 1);
   std::vector<WanText> texts;
@@ -113,7 +138,7 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
   if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
   std::vector<const WanText*> views;
   for (const WanText& text : texts) views.push_back(&text);
-  const auto stop = [&] { return hooks.stop_requested && hooks.stop_requested(); };
+  const auto stop = [&] { return IsAsked(); };
   const auto after_step = [&](const DenoiseStep& step) {
     if (hooks.after_step) hooks.after_step(step);
   };
@@ -127,12 +152,12 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
 }
 
 WanTransformer& Pipeline::Transformer() {
-  Load();
+  EQ_CHECK(Load());
   return *transformer_;
 }
 
 Executor& Pipeline::Attention() {
-  Load();
+  EQ_CHECK(Load());
   return *executor_;
 }
 
@@ -152,15 +177,13 @@ const VaeWeights& Pipeline::Vae() {
   return *parts_->vae;
 }
 
-void Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,
+bool Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,
                       VaeFrameSink sink) {
   const VaeWeights& vae = Vae();
   const ConstView view(latents.data(), LatentShape(config));
-  if (options_.tiles_vae) {
-    DecodeVideoTiled(vae, view, {}, pool_, &comm_, sink);
-  } else {
-    DecodeVideo(vae, view, pool_, &comm_, sink);
-  }
+  const auto go_on = [&] { return !AnyoneIsAsked(); };
+  return options_.tiles_vae ? DecodeVideoTiled(vae, view, {}, pool_, &comm_, sink, go_on)
+                            : DecodeVideo(vae, view, pool_, &comm_, sink, go_on);
 }
 
 std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<const float> latents,

@@ -50,6 +50,9 @@ struct PipelineOptions {
   std::shared_ptr<LoadedParts> parts;  // null: its own
   // Rank 0: parts as they are loaded, "transformer" with bytes done of all.
   std::function<void(std::string_view part, int64_t done, int64_t total)> on_load;
+  // Given on all ranks or on none, asked now and then: true on any of them, and from then on, ends
+  // the call under way early on all of them.
+  std::function<bool()> stop_requested;
 };
 
 // Embeddings of one prompt: [rows, text_dim], f32, without the zeros that follow. The same on every
@@ -58,7 +61,6 @@ using PromptRows = Tensor;
 
 // What a denoising run needs besides its config.
 struct DenoiseHooks {
-  std::function<bool()> stop_requested;                     // any rank
   std::function<void(const DenoiseStep& step)> after_step;  // rank 0
   const DenoiseState* resume = nullptr;                     // rank 0
   int64_t first_step = 0;                                   // done before this run
@@ -72,19 +74,19 @@ class Pipeline {
            PipelineOptions options);
   ~Pipeline();
 
-  // Cleaned, tokenised and encoded on rank 0, once for all of them.
+  // Cleaned, tokenised and encoded on rank 0, once for all of them. Empty: stopped.
   std::vector<PromptRows> Encode(std::span<const std::string> prompts, int64_t text_rows);
 
-  // The transformer; Denoise calls it where nobody has.
-  void Load();
+  // The transformer; Denoise calls it where nobody has. False: stopped.
+  bool Load();
 
   // `negative` is not looked at where the config asks for one pass.
   DenoiseResult Denoise(const GenerationConfig& config, const PromptRows& prompt,
                         const PromptRows& negative, const DenoiseHooks& hooks);
 
   // Frames of latents [channels, frames, height, width], the same on every rank; to the sink of
-  // rank 0.
-  void Decode(const GenerationConfig& config, std::span<const float> latents, VaeFrameSink sink);
+  // rank 0. False: stopped, between two latent frames.
+  bool Decode(const GenerationConfig& config, std::span<const float> latents, VaeFrameSink sink);
 
   // Not collective: some latent frames side by side, each decoded as if it were the first; rgb
   // [height][frames * width][3] in [-1, 1]. Enough to see what is coming.
@@ -103,7 +105,9 @@ class Pipeline {
   const VaeWeights& Vae();
 
  private:
-  void LoadTransformer();
+  bool IsAsked() const { return options_.stop_requested && options_.stop_requested(); }
+  bool AnyoneIsAsked();  // collective
+  bool LoadTransformer();
   std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
   Shape LatentShape(const GenerationConfig& config) const;
   void PrepareAttention(const GenerationConfig& config);

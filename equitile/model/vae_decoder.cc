@@ -409,14 +409,18 @@ void VaeDecoder::TapFrames(std::string_view name, const ConstFrames& frames,
   }
 }
 
-void DecodeVideo(const VaeWeights& weights, const ConstView& latents, ThreadPool& pool,
-                 Communicator* comm, VaeFrameSink sink, VaeTap tap) {
+bool DecodeVideo(const VaeWeights& weights, const ConstView& latents, ThreadPool& pool,
+                 Communicator* comm, VaeFrameSink sink, VaeGoOn go_on) {
   if (latents.Rank() != 4) {
     throw InputError("[model] latents {}: must be [channels, frames, height, width]",
                      latents.shape().ToString());
   }
   VaeDecoder decoder(weights, latents.Extent(2), latents.Extent(3), pool, comm);
-  for (int64_t f = 0; f < latents.Extent(1); ++f) decoder.Push(latents.Select(1, f), sink, tap);
+  for (int64_t f = 0; f < latents.Extent(1); ++f) {
+    if (go_on && !go_on()) return false;
+    decoder.Push(latents.Select(1, f), sink);
+  }
+  return true;
 }
 
 void ToBytes(std::span<const float> rgb, std::span<uint8_t> bytes) {

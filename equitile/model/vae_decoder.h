@@ -22,6 +22,10 @@ namespace equitile {
 // A finished frame, rgb [height][width][3] in [-1, 1]. The numbers are gone after the call.
 using VaeFrameSink = FunctionRef<void(int64_t frame, std::span<const float> rgb)>;
 
+// Asked before every latent frame, on all ranks together, which must give the same answer: false
+// ends the decoding. A decoder of many frames takes minutes.
+using VaeGoOn = FunctionRef<bool()>;
+
 // The output of a stage ("conv_in", "mid_block", "up_block0", ..., "conv_out"), one frame at a
 // time, in order: for tests. On several ranks: this rank's rows.
 struct VaeStage {
@@ -112,9 +116,9 @@ class VaeDecoder {
   VaeTap tap_;
 };
 
-// All frames of a clip, [z_dim, frames, height, width].
-void DecodeVideo(const VaeWeights& weights, const ConstView& latents, ThreadPool& pool,
-                 Communicator* comm, VaeFrameSink sink, VaeTap tap = {});
+// All frames of a clip, [z_dim, frames, height, width]. False where go_on ended it.
+bool DecodeVideo(const VaeWeights& weights, const ConstView& latents, ThreadPool& pool,
+                 Communicator* comm, VaeFrameSink sink, VaeGoOn go_on = {});
 
 // As diffusers makes pictures: (x / 2 + 1/2) * 255, cut off, not rounded. rgb and bytes: as many
 // elements.

@@ -1,6 +1,7 @@
 #include "equitile/model/vae_tiling.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -69,33 +70,34 @@ class TiledDecode {
         rows_(CeilDiv(latents.Extent(2) * scale_, tiling.stride)),
         columns_(CeilDiv(latents.Extent(3) * scale_, tiling.stride)) {}
 
-  void Run(VaeFrameSink sink) {
-    if (rank_ != 0) return DecodeForOthers();
-    const int64_t frames = weights_.config.Frames(latents_.Extent(1));
-    Clip video(frames, latents_.Extent(2) * scale_, latents_.Extent(3) * scale_);
-    const int64_t overlap = tiling_.tile - tiling_.stride;
-    std::vector<Clip> above;
-    for (int64_t row = 0; row < rows_; ++row) {
-      std::vector<Clip> current;
-      for (int64_t column = 0; column < columns_; ++column) {
-        Clip tile = Take(row, column);
-        if (row > 0) BlendAbove(above[static_cast<size_t>(column)], overlap, tile);
-        if (column > 0) BlendLeft(current.back(), overlap, tile);
-        Keep(tile, row, column, video);
-        current.push_back(std::move(tile));
+  // In rounds of one tile per rank, so that all ask go_on equally often. False: it ended them.
+  bool Run(VaeFrameSink sink, VaeGoOn go_on) {
+    Clip video;
+    if (rank_ == 0)
+      video = Clip(Frames(), latents_.Extent(2) * scale_, latents_.Extent(3) * scale_);
+    for (int64_t first = 0; first < rows_ * columns_; first += ranks_) {
+      Clip own;
+      if (!Decode(first + rank_, go_on, own)) return false;
+      if (rank_ > 0) {
+        Send(own);
+        continue;
       }
-      above = std::move(current);
+      Place(first, std::move(own), video);
+      const int64_t end = std::min(first + ranks_, rows_ * columns_);
+      for (int64_t tile = first + 1; tile < end; ++tile) {
+        Place(tile, Receive(tile, static_cast<int32_t>(tile - first)), video);
+      }
     }
+    if (rank_ > 0) return true;
     for (float& value : video.rgb) value = std::clamp(value, -1.0f, 1.0f);
-    for (int64_t f = 0; f < frames; ++f) {
+    for (int64_t f = 0; f < video.frames; ++f) {
       sink(f, {video.At(f, 0, 0), static_cast<size_t>(video.height * video.width * 3)});
     }
+    return true;
   }
 
  private:
-  int32_t Owner(int64_t row, int64_t column) const {
-    return static_cast<int32_t>((row * columns_ + column) % ranks_);
-  }
+  int64_t Frames() const { return weights_.config.Frames(latents_.Extent(1)); }
 
   // The tile's part of an axis, in latents.
   Range Part(int64_t index, int64_t extent) const {
@@ -103,45 +105,56 @@ class TiledDecode {
     return {begin, std::min(extent, begin + tiling_.tile / scale_)};
   }
 
-  Clip Empty(int64_t row, int64_t column) const {
-    return Clip(weights_.config.Frames(latents_.Extent(1)),
-                Part(row, latents_.Extent(2)).size() * scale_,
-                Part(column, latents_.Extent(3)).size() * scale_);
+  Range Rows(int64_t tile) const { return Part(tile / columns_, latents_.Extent(2)); }
+  Range Columns(int64_t tile) const { return Part(tile % columns_, latents_.Extent(3)); }
+
+  Clip Empty(int64_t tile) const {
+    return Clip(Frames(), Rows(tile).size() * scale_, Columns(tile).size() * scale_);
   }
 
-  Clip Decode(int64_t row, int64_t column) {
-    Clip tile = Empty(row, column);
-    const ConstView part =
-        latents_.Slice(2, Part(row, latents_.Extent(2))).Slice(3, Part(column, latents_.Extent(3)));
-    VaeDecoder decoder(weights_, part.Extent(2), part.Extent(3), pool_);
-    decoder.KeepBeyondOne();
-    for (int64_t f = 0; f < part.Extent(1); ++f) {
-      decoder.Push(part.Select(1, f), [&](int64_t frame, std::span<const float> rgb) {
-        std::copy(rgb.begin(), rgb.end(), tile.At(frame, 0, 0));
+  // Past the last tile nothing is decoded, but go_on is asked. False: it ended the decoding.
+  bool Decode(int64_t tile, VaeGoOn go_on, Clip& clip) {
+    const bool is_there = tile < rows_ * columns_;
+    std::unique_ptr<VaeDecoder> decoder;
+    if (is_there) {
+      clip = Empty(tile);
+      decoder =
+          std::make_unique<VaeDecoder>(weights_, Rows(tile).size(), Columns(tile).size(), pool_);
+      decoder->KeepBeyondOne();
+    }
+    for (int64_t f = 0; f < latents_.Extent(1); ++f) {
+      if (go_on && !go_on()) return false;
+      if (!is_there) continue;
+      const ConstView part = latents_.Select(1, f).Slice(1, Rows(tile)).Slice(2, Columns(tile));
+      decoder->Push(part, [&](int64_t frame, std::span<const float> rgb) {
+        std::copy(rgb.begin(), rgb.end(), clip.At(frame, 0, 0));
       });
     }
-    return tile;
+    return true;
   }
 
-  Clip Take(int64_t row, int64_t column) {
-    const int32_t owner = Owner(row, column);
-    if (owner == 0) return Decode(row, column);
-    Clip tile = Empty(row, column);
+  Clip Receive(int64_t tile, int32_t from) {
+    Clip clip = Empty(tile);
     CommRequest request =
-        comm_->Receive(std::as_writable_bytes(std::span(tile.rgb)), owner, kTileTag);
+        comm_->Receive(std::as_writable_bytes(std::span(clip.rgb)), from, kTileTag);
     comm_->Wait(request);
-    return tile;
+    return clip;
   }
 
-  void DecodeForOthers() {
-    for (int64_t row = 0; row < rows_; ++row) {
-      for (int64_t column = 0; column < columns_; ++column) {
-        if (Owner(row, column) != rank_) continue;
-        const Clip tile = Decode(row, column);
-        CommRequest request = comm_->Send(std::as_bytes(std::span(tile.rgb)), 0, kTileTag);
-        comm_->Wait(request);
-      }
-    }
+  void Send(const Clip& clip) {
+    if (clip.rgb.empty()) return;
+    CommRequest request = comm_->Send(std::as_bytes(std::span(clip.rgb)), 0, kTileTag);
+    comm_->Wait(request);
+  }
+
+  // Tiles come in order.
+  void Place(int64_t tile, Clip clip, Clip& video) {
+    const int64_t overlap = tiling_.tile - tiling_.stride, column = tile % columns_;
+    if (column == 0) above_ = std::exchange(current_, {});
+    if (tile >= columns_) BlendAbove(above_[static_cast<size_t>(column)], overlap, clip);
+    if (column > 0) BlendLeft(current_.back(), overlap, clip);
+    Keep(clip, tile / columns_, column, video);
+    current_.push_back(std::move(clip));
   }
 
   // The first stride of rows and columns; the rest comes from the next tiles.
@@ -164,12 +177,13 @@ class TiledDecode {
   Communicator* comm_;
   const int32_t rank_, ranks_;
   const int64_t rows_, columns_;
+  std::vector<Clip> above_, current_;  // blended tiles of two rows; rank 0
 };
 
 }  // namespace
 
-void DecodeVideoTiled(const VaeWeights& weights, const ConstView& latents, const VaeTiling& tiling,
-                      ThreadPool& pool, Communicator* comm, VaeFrameSink sink) {
+bool DecodeVideoTiled(const VaeWeights& weights, const ConstView& latents, const VaeTiling& tiling,
+                      ThreadPool& pool, Communicator* comm, VaeFrameSink sink, VaeGoOn go_on) {
   const int64_t scale = weights.config.SpatialScale();
   if (latents.Rank() != 4) {
     throw InputError("[model] latents {}: must be [channels, frames, height, width]",
@@ -182,7 +196,7 @@ void DecodeVideoTiled(const VaeWeights& weights, const ConstView& latents, const
         "they are large",
         tiling.tile, tiling.stride, scale);
   }
-  TiledDecode(weights, latents, tiling, pool, comm).Run(sink);
+  return TiledDecode(weights, latents, tiling, pool, comm).Run(sink, go_on);
 }
 
 }  // namespace equitile

@@ -17,9 +17,9 @@ struct VaeTiling {
 
 // As DecodeVideo, and as diffusers' tiled_decode: overlaps are blended linearly, first with the
 // tile above, then with the one on the left. Tiles are dealt out to the ranks; blending and frames
-// are rank 0's, which holds all frames until the last tile is done. Throws InputError for tilings
-// that do not fit.
-void DecodeVideoTiled(const VaeWeights& weights, const ConstView& latents, const VaeTiling& tiling,
-                      ThreadPool& pool, Communicator* comm, VaeFrameSink sink);
+// are rank 0's, which holds all frames until the last tile is done. go_on is asked before every
+// latent frame of a tile. Throws InputError for tilings that do not fit.
+bool DecodeVideoTiled(const VaeWeights& weights, const ConstView& latents, const VaeTiling& tiling,
+                      ThreadPool& pool, Communicator* comm, VaeFrameSink sink, VaeGoOn go_on = {});
 
 }  // namespace equitile

@@ -112,6 +112,38 @@ TEST(VaeTiling, OddSizesOnThreadsAndRanks) {
   }
 }
 
+// Whenever they are told to end, all ranks do, also those without a tile or a row of their own, and
+// nobody waits; without an answer of no they reach the end.
+TEST(VaeTiling, AllRanksEndTogetherWhenTold) {
+  Tensor latents(DType::kF32, {16, 2, 5, 7});
+  Rng rng(7);
+  const View flat = latents.view().Reshape({latents.Elements()});
+  for (int64_t i = 0; i < latents.Elements(); ++i) flat.Store(rng.Normal(), i);
+  for (const bool tiled : {false, true}) {
+    for (const int32_t ranks : {1, 2, 3, 7}) {
+      const int64_t tiles = tiled ? 3 * 4 : 1;
+      const int64_t rounds = tiled ? (tiles + ranks - 1) / ranks : 1;
+      const int64_t questions = rounds * latents.shape()[1];
+      for (int64_t last = 0; last <= questions; ++last) {
+        std::vector<int64_t> asked(static_cast<size_t>(ranks));
+        int64_t frames = 0;
+        RunRanks(ranks, [&](Communicator& comm) {
+          ThreadPool pool(1);
+          int64_t& count = asked[static_cast<size_t>(comm.rank())];
+          const auto go_on = [&] { return count++ < last; };
+          const auto sink = [&](int64_t, std::span<const float>) { ++frames; };
+          const bool is_whole =
+              tiled ? DecodeVideoTiled(TinyWeights(), latents, {24, 16}, pool, &comm, sink, go_on)
+                    : DecodeVideo(TinyWeights(), latents, pool, &comm, sink, go_on);
+          EXPECT_EQ(is_whole, last == questions);
+        });
+        for (int64_t count : asked) EXPECT_EQ(count, std::min(last + 1, questions));
+        EXPECT_EQ(frames, last == questions ? 5 : tiled || last == 0 ? 0 : 1);
+      }
+    }
+  }
+}
+
 TEST(VaeTiling, WhatDoesNotFitIsRefused) {
   const Tensor latents = Tensor::Zeros(DType::kF32, {16, 1, 2, 2});
   for (const VaeTiling& tiling : {VaeTiling{32, 40}, VaeTiling{32, 0}, VaeTiling{33, 24}}) {

@@ -43,8 +43,9 @@ def start(tmp_path):
     """Starts `[launcher] equitile generate …`; whatever still runs at the end is killed."""
     processes = []
 
-    def begin(*args, launcher=()):
-        command = [*launcher, os.environ["EQUITILE"], "generate", "-m", MINI, "-p", PROMPT, *args]
+    def begin(*args, launcher=(), prompt=PROMPT, model=MINI):
+        command = [*launcher, os.environ["EQUITILE"], "generate", *(["-m", model] if model else []), *(["-p", prompt] if prompt else []),
+                   *args]
         process = subprocess.Popen(list(map(str, command)), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         processes.append(process)
         return process
@@ -79,6 +80,19 @@ def kill(process):
     return True
 
 
+def interrupt(process):
+    process.send_signal(signal.SIGINT)
+    return True
+
+
+def go_on(err, folder):
+    """Runs the command that the last line of `err` gives."""
+    command = err.strip().splitlines()[-1].split("go on with: ")[1]
+    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_killed_in_a_step(generate, start, tmp_path):
     made(generate("-o", "whole.mp4", *LONG))
     strike(lambda: start("-o", "a.mp4", *LONG), (tmp_path / "a.mp4.ckpt").exists, kill, tmp_path / "a.mp4")
@@ -91,14 +105,16 @@ def test_killed_in_a_step(generate, start, tmp_path):
     assert not (tmp_path / "a.mp4.ckpt").exists()
 
 
+def frames_are_written(folder):
+    """Whether a.mp4 is on its way. The same name is tried before any work, then there is no checkpoint yet."""
+    return lambda: (folder / "a.mp4.ckpt").exists() and any(re.fullmatch(r"\.a\.mp4\.\d+-\d+\.tmp", file.name)
+                                                            for file in folder.iterdir())
+
+
 def test_killed_while_frames_are_decoded(generate, start, tmp_path):
     made(generate("-o", "whole.mp4", *CLIP))
 
-    def frames_are_written():  # the same name is tried before any work, then there is no checkpoint yet
-        return (tmp_path / "a.mp4.ckpt").exists() and any(re.fullmatch(r"\.a\.mp4\.\d+-\d+\.tmp", file.name)
-                                                          for file in tmp_path.iterdir())
-
-    strike(lambda: start("-o", "a.mp4", *CLIP), frames_are_written, kill, tmp_path / "a.mp4")
+    strike(lambda: start("-o", "a.mp4", *CLIP), frames_are_written(tmp_path), kill, tmp_path / "a.mp4")
     assert not (tmp_path / "a.json").exists()
     made(generate("-o", "a.mp4", "--resume", *CLIP))
     assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] == 1
@@ -106,7 +122,7 @@ def test_killed_while_frames_are_decoded(generate, start, tmp_path):
     assert not (tmp_path / "a.mp4.ckpt").exists()
 
 
-def kill_second_rank(mpirun):
+def strike_second_rank(mpirun, number):
     """False when the ranks have ended already."""
     def is_rank(folder):
         try:
@@ -120,7 +136,7 @@ def kill_second_rank(mpirun):
     if len(ranks) < 2:
         return False
     try:
-        os.kill(int(ranks[1].name), signal.SIGKILL)
+        os.kill(int(ranks[1].name), number)
     except ProcessLookupError:
         return False
     return True
@@ -129,8 +145,8 @@ def kill_second_rank(mpirun):
 @needs_mpirun
 def test_one_rank_is_killed(generate, start, tmp_path):
     made(generate("-o", "whole.mp4", *LONG))
-    strike(lambda: start("-o", "a.mp4", *LONG, launcher=MPIRUN), (tmp_path / "a.mp4.ckpt").exists, kill_second_rank,
-           tmp_path / "a.mp4")
+    strike(lambda: start("-o", "a.mp4", *LONG, launcher=MPIRUN), (tmp_path / "a.mp4.ckpt").exists,
+           lambda mpirun: strike_second_rank(mpirun, signal.SIGKILL), tmp_path / "a.mp4")
     again = start("-o", "a.mp4", "--resume", *LONG, launcher=MPIRUN)
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0, err
@@ -139,20 +155,102 @@ def test_one_rank_is_killed(generate, start, tmp_path):
 
 
 def test_interrupt_writes_a_checkpoint_and_says_how_to_go_on(generate, start, tmp_path):
-    def interrupt(process):
-        process.send_signal(signal.SIGINT)
-        return True
-
     code, out, err = strike(lambda: start("-o", "a b.mp4", *LONG), (tmp_path / "a b.mp4.ckpt").exists, interrupt,
                             tmp_path / "a b.mp4")
     assert code == 1 and out == ""
     assert "interrupted after step" in err and err.strip().endswith("--resume"), err
-    command = err.strip().splitlines()[-1].split("go on with: ")[1]
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    go_on(err, tmp_path)
     assert json.loads((tmp_path / "a b.json").read_text())["run"]["first_step"] > 0
     made(generate("-o", "whole.mp4", *LONG))
     assert sha256(tmp_path / "a b.mp4") == sha256(tmp_path / "whole.mp4")
+
+
+@pytest.mark.parametrize("how", ["one rank", "ranks as threads", "tiles", pytest.param("mpirun", marks=needs_mpirun)])
+def test_interrupted_while_frames_are_decoded(generate, start, tmp_path, how):
+    flags = {"ranks as threads": ["--ranks", 3], "tiles": ["--vae-tiling", "--ranks", 2]}.get(how, [])
+    made(generate("-o", "whole.mp4", *CLIP, *flags))
+    launcher = MPIRUN if how == "mpirun" else []
+    # Of processes, one is told; the others end with it.
+    blow = interrupt if how != "mpirun" else lambda mpirun: strike_second_rank(mpirun, signal.SIGTERM)
+    code, out, err = strike(lambda: start("-o", "a.mp4", *CLIP, *flags, launcher=launcher), frames_are_written(tmp_path), blow,
+                            tmp_path / "a.mp4")
+    complaints = [line for line in err.splitlines() if line.startswith("equitile:")]
+    assert code == 1 and out == "" and len(complaints) == 1, err
+    assert complaints[0].startswith("equitile: interrupted while decoding the frames; go on with: "), err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mp4.ckpt", "whole.json", "whole.mp4"]
+    if how == "mpirun":
+        assert f"mpirun -n 2 {os.environ['EQUITILE']}" in complaints[0]
+        made(generate("-o", "a.mp4", "--resume", *CLIP))
+    else:
+        go_on(err, tmp_path)
+    assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] == 1
+    assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
+
+
+def write_end(fifo, process):
+    """A descriptor to write into `fifo`, once the process reads from it."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(descriptor, True)
+            return descriptor
+        except OSError as error:
+            assert error.errno == errno.ENXIO and process.poll() is None and time.monotonic() < end
+            time.sleep(0.002)
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_interrupted_while_loading(start, tmp_path, resumes):
+    # The tokenizer is read for the model's fingerprint and, when work has begun, once more: both times it comes from a pipe.
+    model = shutil.copytree(MINI, tmp_path / "model", ignore=shutil.ignore_patterns("training"))
+    tokenizer = model / "tokenizer/tokenizer.json"
+    content = tokenizer.read_bytes()
+    flags = ["-m", model, "-o", "a.mp4", *SMALL]
+    if resumes:
+        done = start(*flags, "--keep-checkpoint", model=None)
+        assert done.wait(timeout=60) == 0
+        flags += ["--resume", "b.ckpt"]
+        (tmp_path / "a.mp4.ckpt").rename(tmp_path / "b.ckpt")
+    tokenizer.unlink()
+    os.mkfifo(tokenizer)
+    os.mkfifo(tmp_path / "second")
+    process = start(*flags, model=None)
+    with open(write_end(tokenizer, process), "wb") as pipe:
+        (tmp_path / "second").rename(tokenizer)
+        pipe.write(content)
+    with open(write_end(tokenizer, process), "wb") as pipe:
+        process.send_signal(signal.SIGINT)
+        pipe.write(content)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and out == "", err
+    how = "go on with: .* --resume b.ckpt" if resumes else "begin again with: .* --threads 1"
+    assert re.fullmatch(f"equitile: interrupted while loading; {how}\n", err), err
+    assert not (tmp_path / "a.mp4.ckpt").exists()
+
+
+def test_interrupted_in_the_second_of_three_videos(start, equitile, tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\n7\ta blue ring\na big yellow star\n")
+    flags = ["--prompts", "p.txt", *LONG]
+    code, out, err = strike(lambda: start("-o", "b.mp4", *flags, prompt=None), (tmp_path / "b-0002.mp4.ckpt").exists, interrupt,
+                            tmp_path / "b-0002.mp4")
+    assert code == 1 and out.count("\n") == 1 and out.startswith("b-0001.mp4: "), out
+    assert re.search(r"interrupted after step \d+ of 25 of b-0002.mp4; go on with: .* --resume$", err.strip()), err
+    first = (tmp_path / "b-0001.mp4").stat()
+    done = go_on(err, tmp_path)
+    assert "b-0001.mp4: is there already" in done.stderr and "b-0001.mp4" not in done.stdout
+    assert (tmp_path / "b-0001.mp4").stat().st_mtime_ns == first.st_mtime_ns
+    assert json.loads((tmp_path / "b-0002.json").read_text())["run"]["first_step"] > 0
+    made(equitile("generate", "-m", MINI, "-o", "c.mp4", *flags))
+    for number in 1, 2, 3:
+        assert sha256(tmp_path / f"b-000{number}.mp4") == sha256(tmp_path / f"c-000{number}.mp4")
+    # All are there; one that was made otherwise is not taken for the same.
+    again = made(equitile("generate", "-m", MINI, "-o", "c.mp4", *flags, "--resume", "--json"))
+    assert [record["run"]["first_step"] for record in json.loads(again.out)] == [0, 0, 0]
+    assert again.err.count("is there already") == 3
+    (tmp_path / "p.txt").write_text("a red circle\n8\ta blue ring\na big yellow star\n")
+    again = made(equitile("generate", "-m", MINI, "-o", "c.mp4", *flags, "--resume"))
+    assert again.err.count("is there already") == 2 and again.out.startswith("c-0002.mp4: ")
 
 
 def test_checkpoints_that_cannot_be_used(generate, tmp_path):
