@@ -181,12 +181,14 @@ int ComplainAlways(int exit_code, std::string message) {
   return exit_code;
 }
 
-// Of the processes that a launcher started, all of which go wrong alike, one complains. The others
-// let it: a launcher ends all at the first bad exit code.
+// Of the processes that a launcher started, all of which mostly go wrong alike, one complains. The
+// others let it: a launcher ends all at the first bad exit code. Who is still there after that was
+// alone with its trouble.
 int Complain(int exit_code, std::string message) {
   if (IsFirstProcess()) return ComplainAlways(exit_code, std::move(message));
-  if (!mpi::InSimulator()) std::this_thread::sleep_for(std::chrono::seconds(1));
-  return exit_code;
+  if (mpi::InSimulator()) return exit_code;
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  return ComplainAlways(exit_code, fmt::format("rank {}: {}", *mpi::LaunchedRank(), message));
 }
 
 // In the simulator all ranks have the same one.

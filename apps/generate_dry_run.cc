@@ -48,7 +48,7 @@ PlanReport LayoutOf(const GenerateRequest& request, const BlockMask& mask, int32
     options.orders = request.mask->orders;
     if (request.mask->grid) options.token_grid = *request.mask->grid;
   }
-  return ReportPlanners({ParsePlanner(request.flags.planner, ranks)}, mask, options).front();
+  return ReportPlanners({ParsePlanner(request.planner, ranks)}, mask, options).front();
 }
 
 // One level of the decoder, as each rank has it.

@@ -79,7 +79,8 @@ void AddExecutionFlags(CLI::App& app, GenerateFlags& flags) {
   AddRanks(app, flags.ranks);
   app.add_option("--planner", flags.planner,
                  "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR")
-      ->capture_default_str();
+      ->type_name("TEXT")
+      ->default_str("auto");
   AddNumber(app, "--ulysses-degree", flags.ulysses_degree, {.min = 1, .max = 1 << 20},
             "with --ring-degree R: the same as --planner usp:UxR");
   AddNumber(app, "--ring-degree", flags.ring_degree, {.min = 1, .max = 1 << 20},
@@ -94,7 +95,8 @@ void AddComputeFlags(CLI::App& app, GenerateFlags& flags) {
             "plan a layer anew when its imbalance reaches this; default: when it saves time");
   app.add_flag("--reproducible,!--no-reproducible", flags.reproducible,
                "auto: only layouts that give the same bits on any ranks (default)");
-  AddChoice(app, "--wire", flags.wire, {"f32", "bf16"}, "numbers between ranks");
+  AddChoice(app, "--wire", flags.wire, {"f32", "bf16"}, "numbers between ranks")
+      ->default_str("f32");
   AddChoice(app, "--weights", flags.weights, {"auto", "f32", "bf16"},
             "weights in memory; auto: by free memory");
   app.add_option("--machine", flags.machine, "rates measured by `equitile bench machine --out`")

@@ -1,5 +1,8 @@
 #include "apps/generate_request.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <random>
@@ -15,6 +18,7 @@
 #include "equitile/io/numbered_png.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/denoise.h"
+#include "equitile/model/pipeline.h"
 #include "equitile/model/text_clean.h"
 #include "equitile/plan/mask_hash.h"
 #include "equitile/plan/planner.h"
@@ -25,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kDefaultSeed = 42;
+constexpr std::string_view kMask = "mask:";
 
 uint64_t RandomSeed() {
   std::random_device device;
@@ -36,6 +41,24 @@ bool IsStream(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   return fs::exists(status) && !fs::is_regular_file(status) && !fs::is_directory(status);
+}
+
+bool IsStdout(const fs::path& path) {
+  struct stat file {
+  }, out{};
+  return !path.empty() && stat(path.c_str(), &file) == 0 && fstat(STDOUT_FILENO, &out) == 0 &&
+         file.st_dev == out.st_dev && file.st_ino == out.st_ino;
+}
+
+// A random seed cannot be given again: a run that goes on has the one it began with.
+void TakeStoredSeed(const GenerateFlags& flags, GenerateTask& task) {
+  const fs::path path = flags.resume.empty() ? task.checkpoint : fs::path(flags.resume);
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;  // whether one is needed is decided later
+  const auto parameters = ReadRunCheckpoint(path).parameters;
+  const auto seed = parameters.find("seed");
+  if (seed == parameters.end()) return;
+  std::from_chars(seed->second.data(), seed->second.data() + seed->second.size(), task.seed);
 }
 
 // "a/out.mp4", 3 -> "a/out-0003.mp4"; "frames/%05d.png" -> "frames-0003/%05d.png".
@@ -57,10 +80,11 @@ GenerateTask PromptLine(std::string_view line, uint64_t default_seed) {
   if (tab != line.npos) {
     const std::string_view seed = line.substr(0, tab);
     const auto [stop, error] = std::from_chars(seed.begin(), seed.end(), task.seed);
-    if (error != std::errc{} || stop != seed.end()) {
-      throw InputError("'{}' before the tab is not a seed; must be a whole number, 0 or more",
-                       seed.substr(0, 40));
+    if (error != std::errc{} || stop != seed.end() || task.seed > INT64_MAX) {
+      throw InputError("'{}' before the tab is not a seed; must be a whole number, 0 to {}",
+                       seed.substr(0, 40), INT64_MAX);
     }
+    task.has_own_seed = true;
     line.remove_prefix(tab + 1);
     if (line.empty()) throw InputError("no prompt after the tab");
   }
@@ -69,14 +93,22 @@ GenerateTask PromptLine(std::string_view line, uint64_t default_seed) {
   return task;
 }
 
-// Every file that the request writes, with what it is; each may be there once.
+// Every file that the request reads or writes, with what it is; none may be written over another.
 void CheckFiles(const GenerateRequest& request) {
   std::map<fs::path, const char*> known;
+  const auto add = [&](const fs::path& path, const char* what) {
+    std::error_code ignored;
+    return known.emplace(fs::weakly_canonical(fs::absolute(path), ignored), what);
+  };
+  if (request.mask) {
+    add(request.MaskPath(), "the mask");
+    add(request.MaskPath().replace_extension(".json"), "the description of the mask");
+  }
+  if (!request.flags.prompts.empty()) add(request.flags.prompts, "the prompts");
+  if (!request.flags.machine.empty()) add(request.flags.machine, "the rates of the machine");
   const auto check = [&](const fs::path& path, const char* what) {
     if (path.empty()) return;
-    std::error_code ignored;
-    const auto [other, is_new] =
-        known.emplace(fs::weakly_canonical(fs::absolute(path), ignored), what);
+    const auto [other, is_new] = add(path, what);
     if (!is_new && !IsStream(path)) {
       throw InputError("{}: cannot hold both {} and {}; give another name", path.string(),
                        other->second, what);
@@ -89,6 +121,7 @@ void CheckFiles(const GenerateRequest& request) {
     check(task.checkpoint, "the checkpoint");
     check(task.sidecar, "the parameters of the run");
     check(task.perf_dump, "the seconds of the run");
+    check(task.preview, "the preview");
   }
   check(request.flags.trace, "the trace");
 }
@@ -119,12 +152,19 @@ std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags, VideoFiles files
     task.save_latents =
         several ? Numbered(flags.save_latents, i + 1) : fs::path(flags.save_latents);
     task.perf_dump = several ? Numbered(flags.perf_dump, i + 1) : fs::path(flags.perf_dump);
+    task.fills_stdout = IsStdout(task.output) || IsStdout(task.save_latents);
+    if (task.fills_stdout && flags.json) {
+      throw InputError("--json: standard output is where {} goes",
+                       IsStdout(task.output) ? "the video" : "the latents");
+    }
     // What lies beside a device or a pipe would be a file in /dev.
     if (!IsStream(task.Name())) {
+      const fs::path stem = IsNumberedPng(task.Name()) ? PictureFolder(task.Name()) : task.Name();
       task.sidecar = SidecarPath(task.Name());
-      task.checkpoint = IsNumberedPng(task.Name()) ? PictureFolder(task.Name()) : task.Name();
-      task.checkpoint += ".ckpt";
+      task.checkpoint = stem.string() + ".ckpt";
+      if (flags.preview_every > 0) task.preview = stem.string() + ".preview.png";
     }
+    if (wanted < 0 && flags.resumes && !task.has_own_seed) TakeStoredSeed(flags, task);
   }
   return tasks;
 }
@@ -132,9 +172,9 @@ std::vector<GenerateTask> MakeTasks(const GenerateFlags& flags, VideoFiles files
 // The habit of other engines: two degrees mean usp.
 void ApplyDegrees(GenerateFlags& flags) {
   if (!flags.ulysses_degree && !flags.ring_degree) return;
-  if (flags.planner != "auto") {
+  if (flags.planner.value_or("auto") != "auto") {
     throw InputError("--planner {}: leave it out where --ulysses-degree or --ring-degree is given",
-                     flags.planner);
+                     *flags.planner);
   }
   flags.planner =
       fmt::format("usp:{}x{}", flags.ulysses_degree.value_or(1), flags.ring_degree.value_or(1));
@@ -157,6 +197,23 @@ void CheckAxis(const char* what, int64_t patches, int64_t most) {
   if (patches > most) {
     throw InputError("{} {} patches: the model was made for at most {}", patches, what, most);
   }
+}
+
+// Blocks of another grid would be other tokens, even of as many.
+void CheckMaskGrid(const MaskFile& mask, const std::string& path, const GenerationConfig& config,
+                   const WanConfig& model) {
+  const TokenGrid video{.frames = config.LatentFrames() / model.patch.frames,
+                        .height = config.LatentHeight() / model.patch.height,
+                        .width = config.LatentWidth() / model.patch.width};
+  if (!mask.grid || *mask.grid == video) return;
+  if (mask.grid->text_before != 0 || mask.grid->text_after != 0) {
+    throw InputError("{}: has text tokens; the self-attention of Wan has none", path);
+  }
+  throw InputError(
+      "{}: is for a grid of {}x{}x{} tokens (frames, height, width), the video has "
+      "{}x{}x{}",
+      path, mask.grid->frames, mask.grid->height, mask.grid->width, video.frames, video.height,
+      video.width);
 }
 
 void CheckModelSizes(const GenerationConfig& config, const WanConfig& model) {
@@ -182,18 +239,18 @@ MaskFile AttentionMask(MaskFile file, const std::string& path, const GenerationC
     throw InputError("{}: has {} layers, the model {}; one for all would work too", path, layers,
                      model.layers);
   }
+  CheckMaskGrid(mask, path, config, model);
   return mask;
 }
 
 void SetAttention(const std::string& text, GenerateRequest& request) {
   request.attention = text;
   if (text == "dense") return;
-  constexpr std::string_view kMask = "mask:";
   if (!text.starts_with(kMask)) {
     throw InputError("--attention {}: must be dense or mask:FILE", text);
   }
   if (text == kMask) throw InputError("--attention {}: FILE is missing", text);
-  const std::string path = text.substr(kMask.size());
+  const std::string path = request.MaskPath().string();
   MaskFile file = ReadMaskFile(path);
   Hasher hasher;
   for (const BlockMask& layer : file.layers) hasher.Add(HashMask(layer));
@@ -241,6 +298,15 @@ std::vector<GenerateTask> ReadPrompts(const fs::path& path, uint64_t default_see
   return tasks;
 }
 
+fs::path GenerateRequest::MaskPath() const {
+  return attention.substr(std::min(attention.size(), kMask.size()));
+}
+
+bool GenerateRequest::BitsDependOnLayout() const {
+  if (wire != "f32") return true;
+  return planner == "auto" ? !flags.reproducible : planner != "ulysses" && planner != "fractional";
+}
+
 VideoOptions GenerateRequest::VideoOf(const GenerateTask& task) const {
   return {.height = config.height, .width = config.width, .fps = config.fps, .title = task.prompt};
 }
@@ -264,6 +330,8 @@ std::map<std::string, std::string> GenerateRequest::Parameters(const GenerateTas
           {"attention", mask ? fmt::format("mask {}", HashText(mask_hash)) : "dense"},
           {"weights", text(DTypeName(weights_type))},
           {"vae tiling", flags.vae_tiling ? "yes" : "no"},
+          {"layout", BitsDependOnLayout() ? fmt::format("{}, {} between ranks", planner, wire)
+                                          : "any that gives the same bits"},
           {"model", HashText(fingerprint)}};
 }
 
@@ -282,20 +350,27 @@ GenerateRequest CheckedRequest(const GenerateFlags& given, VideoFiles files) {
                           .tokenizer_name = flags.tokenizer.value_or("json"),
                           .attention = {},
                           .mask = {},
+                          .planner = flags.planner.value_or("auto"),
+                          .wire = flags.wire.value_or("f32"),
                           .weights = {},
                           .machine = {}};
   ApplyFlags(flags, request.config);
   CheckSizes(request.config);
   CheckModelSizes(request.config, request.transformer);
+  CheckVaeFits(folder, ReadVaeConfig(folder.Config("vae")), request.transformer);
+  if (recorded.text_rows != 0 && recorded.text_rows != request.config.text_rows) {
+    throw InputError("--from {}: was made with {} rows of text, {} asks for {}", flags.from,
+                     recorded.text_rows, folder.root().string(), request.config.text_rows);
+  }
   CleanPrompt(request.config.negative_prompt);
   request.tokenizer = ParseTokenizerKind(request.tokenizer_name);
   if (!UnderLauncher()) {
-    ParsePlanner(request.flags.planner, static_cast<int32_t>(flags.ranks.ranks.value_or(1)));
+    ParsePlanner(request.planner, static_cast<int32_t>(flags.ranks.ranks.value_or(1)));
   }
   SetAttention(flags.attention.value_or("dense"), request);
   if (recorded.mask != 0 && recorded.mask != request.mask_hash) {
     throw InputError("--from {}: was made with another mask than the one in {}", flags.from,
-                     request.attention.substr(request.attention.find(':') + 1));
+                     request.MaskPath().string());
   }
   if (flags.weights && *flags.weights != "auto") request.weights = ParseDType(*flags.weights);
   for (const GenerateTask& task : request.tasks) {

@@ -32,7 +32,8 @@ struct GenerateFlags {
   std::optional<int64_t> width, height, frames, fps, steps, seed;
   std::optional<double> guidance, flow_shift;
   std::optional<std::string> sampler, rng, tokenizer, attention, weights;
-  std::string planner = "auto", wire = "f32", machine;
+  std::optional<std::string> planner, wire;
+  std::string machine;
   std::optional<int64_t> ulysses_degree, ring_degree;
   std::optional<double> reuse_threshold;
   std::string trace;
@@ -64,6 +65,9 @@ struct GenerateTask {
   std::filesystem::path checkpoint;
   std::filesystem::path sidecar;
   std::filesystem::path perf_dump;
+  std::filesystem::path preview;
+  bool has_own_seed = false;  // of its line among the prompts
+  bool fills_stdout = false;  // with its video or latents: nothing else may be written there
 
   // What messages call it.
   const std::filesystem::path& Name() const { return output.empty() ? save_latents : output; }
@@ -80,11 +84,17 @@ struct GenerateRequest {
   std::string attention = "dense";
   std::optional<MaskFile> mask;  // for `config.Passes()` items
   uint64_t mask_hash = 0;
+  std::string planner = "auto";
+  std::string wire = "f32";
   std::optional<DType> weights;    // nothing: by free memory
   std::optional<Machine> machine;  // rates that auto plans with
   uint64_t fingerprint = 0;        // of all weights
 
   VideoOptions VideoOf(const GenerateTask& task) const;
+  // Whether another layout than the one asked for would give other bits: where rows may be split
+  // between ranks, or what travels between them is rounded.
+  bool BitsDependOnLayout() const;
+  std::filesystem::path MaskPath() const;  // what --attention names; "" for dense
   // What decides the bits of a task's result, as texts: stored in checkpoints and compared.
   std::map<std::string, std::string> Parameters(const GenerateTask& task, DType weights_type) const;
 };

@@ -14,7 +14,9 @@
 #include "apps/trace_output.h"
 #include "apps/video_maker.h"
 #include "equitile/base/error.h"
+#include "equitile/base/hash.h"
 #include "equitile/base/timer.h"
+#include "equitile/exec/agreement.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/numbered_png.h"
 #include "equitile/io/png.h"
@@ -88,8 +90,12 @@ class RankRun {
   void Run() {
     // Layers and tiles may take longer than the watchdog waits.
     if (comm_.size() > 1 && !comm_.simulated()) pool_.SetPoll([this] { comm_.Poll(); });
+    AgreeOnRequest();
     const std::vector<uint64_t> finished = Finished();
     if (std::find(finished.begin(), finished.end(), 0U) == finished.end()) return;
+    for (const GenerateTask& task : request_.tasks) {
+      if (!task.output.empty()) pipeline_.Vae();  // what is wrong with it is said before the steps
+    }
     std::vector<std::string> prompts = {request_.config.negative_prompt};
     for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
     const Stopwatch watch;
@@ -112,6 +118,32 @@ class RankRun {
     for (const TaskStart& start : starts_) finished.push_back(start.record.is_null() ? 0 : 1);
     comm_.Broadcast(std::as_writable_bytes(std::span(finished)), 0);
     return finished;
+  }
+
+  // Ranks that were started with different flags or files would wait for each other for ever, or
+  // make a video of two halves. A random seed is rank 0's. Collective.
+  void AgreeOnRequest() {
+    for (const GenerateTask& task : request_.tasks) seeds_.push_back(task.seed);
+    std::map<std::string, uint64_t> things;
+    const auto add = [&](const std::string& what, const auto&... values) {
+      Hasher hasher;
+      (hasher.Add(values), ...);
+      things[what] = hasher.Digest();
+    };
+    for (const auto& [name, value] : request_.Parameters(request_.tasks[0], weights_)) {
+      add(name, std::string_view(value));
+    }
+    things.erase("seed");
+    add("number of prompts", request_.tasks.size());
+    for (size_t i = 0; i < request_.tasks.size(); ++i) {
+      const GenerateTask& task = request_.tasks[i];
+      add(fmt::format("prompt {}", i + 1), std::string_view(task.prompt));
+      add("kind of output", task.output.empty());
+    }
+    add("planner", std::string_view(request_.planner));
+    add("--trace", request_.flags.trace.empty());
+    CheckSame(comm_, things);
+    comm_.Broadcast(std::as_writable_bytes(std::span(seeds_)), 0);
   }
 
   PipelineOptions Options() {
@@ -155,7 +187,7 @@ class RankRun {
     }
     seconds_.load += loading.Seconds();
     GenerationConfig config = request_.config;
-    config.seed = task.seed;
+    config.seed = seeds_[index];
     const auto& resume = starts_[index].checkpoint;
     first_step_ = resume ? resume->state.sampler.step : 0;
     step_seconds_.clear();
@@ -176,12 +208,12 @@ class RankRun {
   void AfterStep(const GenerateTask& task, const DenoiseStep& step) {
     step_seconds_.push_back(step.seconds);
     Say(StepLine(step));
-    ShowPreview(task, step);
     const int64_t every = request_.flags.checkpoint_every.value_or(kDefaultCheckpointEvery);
     const bool is_last = step.done == step.steps;
     const bool is_long = !request_.flags.checkpoint_every && step.seconds > kLongStepSeconds;
     // The last one is for a crash while frames are decoded.
     if (step.stopping || is_long || step.done % every == 0 || is_last) StoreCheckpoint(task, step);
+    ShowPreview(task, step);
   }
 
   // step 7/20  1.83 s/it  ETA 24s  ρ 1.004 fractional
@@ -262,16 +294,18 @@ class RankRun {
 
   void ShowPreview(const GenerateTask& task, const DenoiseStep& step) {
     const int64_t every = request_.flags.preview_every;
-    if (every == 0 || step.done % every != 0) return;
+    if (task.preview.empty() || step.done % every != 0) return;
     const std::vector<float> strip =
         pipeline_.Preview(request_.config, step.sampler->Estimate(), kPreviewFrames);
     RgbImage image{.height = request_.config.height, .width = 0, .pixels = {}};
     image.pixels.resize(strip.size());
     image.width = std::ssize(strip) / (3 * image.height);
     ToBytes(strip, image.pixels);
-    fs::path path = IsNumberedPng(task.Name()) ? PictureFolder(task.Name()) : task.Name();
-    path += ".preview.png";
-    WritePng(path, image);
+    try {
+      WritePng(task.preview, image);
+    } catch (const Error& error) {  // the video may still come to its end
+      fmt::print(stderr, "equitile: no preview at step {}: {}\n", step.done, error.what());
+    }
   }
 
   void SaveLatents(const GenerateTask& task, const std::vector<float>& latents) {
@@ -305,8 +339,8 @@ class RankRun {
               {"threads_per_rank", pool_.Threads()},
               {"target", TargetText()},
               {"encoder", task.output.empty() ? "" : VideoEncoderName(task.output)},
-              {"planner", request_.flags.planner},
-              {"wire", request_.flags.wire},
+              {"planner", request_.planner},
+              {"wire", request_.wire},
               {"first_step", first_step_},
               {"layout", layouts},
               {"plans",
@@ -322,8 +356,7 @@ class RankRun {
 
   void PrintSummary(const GenerateTask& task) const {
     const GenerationConfig& config = request_.config;
-    // Latents or a video may be going into standard output.
-    std::FILE* stream = task.sidecar.empty() ? stderr : stdout;
+    std::FILE* stream = task.fills_stdout ? stderr : stdout;
     fmt::print(stream, "{}: {} of {}x{}, {}, seed {}: {:.1f} s{}\n", task.Name().string(),
                Counted(config.frames, "frame"), config.width, config.height,
                Counted(config.steps, "step"), task.seed, seconds_.Total(), PartsText(seconds_));
@@ -348,6 +381,7 @@ class RankRun {
   PartSeconds seconds_;
   std::vector<double> step_seconds_;
   int64_t first_step_ = 0;
+  std::vector<uint64_t> seeds_;   // [tasks]
   bool stored_ = false;           // there is a checkpoint of this task, written by this run; rank 0
   std::unique_ptr<Trace> trace_;  // before the pipeline, which writes into it
   Pipeline pipeline_;

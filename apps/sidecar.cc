@@ -30,7 +30,11 @@ fs::path SidecarPath(const fs::path& output) {
 
 Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task, DType weights) {
   const GenerationConfig& config = request.config;
-  std::error_code ignored;
+  const auto absolute = [](const fs::path& path) {
+    std::error_code ignored;
+    return fs::absolute(path, ignored).lexically_normal().string();
+  };
+  const bool fixed = request.BitsDependOnLayout();
   return {{"prompt", task.prompt},
           {"negative_prompt", config.negative_prompt},
           {"seed", task.seed},
@@ -45,13 +49,17 @@ Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task,
           {"sampler", SamplerKindName(config.sampler)},
           {"tokenizer", request.tokenizer_name},
           {"text_rows", config.text_rows},
-          {"attention", request.attention},
+          {"attention", request.mask ? "mask:" + absolute(request.MaskPath()) : "dense"},
           {"mask_hash", request.mask ? Json(HashText(request.mask_hash)) : Json(nullptr)},
           {"weights", DTypeName(weights)},
           {"vae_tiling", request.flags.vae_tiling},
+          // Where any layout gives these bits, the next run may choose its own.
+          {"planner", fixed ? Json(request.planner) : Json()},
+          {"wire", fixed ? Json(request.wire) : Json()},
+          {"reproducible", fixed ? Json(request.flags.reproducible) : Json()},
           {"output", task.output.string()},
           {"save_latents", task.save_latents.string()},
-          {"model", fs::absolute(request.folder.root(), ignored).lexically_normal().string()},
+          {"model", absolute(request.folder.root())},
           {"model_fingerprint", HashText(request.fingerprint)}};
 }
 
@@ -82,6 +90,16 @@ RecordedRun ApplySidecar(const fs::path& path, GenerateFlags& flags) {
     if (*flags.attention != "dense") recorded.mask = parameters["mask_hash"].Hash();
   }
   Default(flags.weights, text("weights"));
+  if (const auto planner = parameters.Find("planner")) {
+    Default(flags.planner, planner->Text());
+    if (!UnderLauncher()) {
+      Default(flags.ranks.ranks, root["run"]["ranks"].Integer(1, INT32_MAX));
+    }
+  }
+  if (const auto wire = parameters.Find("wire")) Default(flags.wire, wire->Text());
+  if (const auto same = parameters.Find("reproducible")) {
+    flags.reproducible = flags.reproducible && same->Bool();
+  }
   flags.vae_tiling = flags.vae_tiling || parameters["vae_tiling"].Bool();
   if (flags.output.empty() && flags.save_latents.empty()) {
     flags.output = text("output");
@@ -90,6 +108,7 @@ RecordedRun ApplySidecar(const fs::path& path, GenerateFlags& flags) {
   if (flags.model.empty()) {
     flags.model = text("model");
     recorded.model = parameters["model_fingerprint"].Hash();
+    recorded.text_rows = integer("text_rows");
   }
   return recorded;
 }

@@ -18,9 +18,11 @@ std::filesystem::path SidecarPath(const std::filesystem::path& output);
 // The part that --from reads.
 Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task, DType weights);
 
-// Hashes of what an earlier run has read from files that the flags still name; 0: none.
+// What an earlier run has read from files that the flags still name, the first two as hashes; 0:
+// none.
 struct RecordedRun {
   uint64_t model = 0, mask = 0;
+  int64_t text_rows = 0;
 };
 
 // Flags of an earlier run, where `flags` does not give others. Throws InputError for a file that is

@@ -122,7 +122,7 @@ class Report {
     const bool ok = difference.count == 0;
     failed_ += !ok;
     cases_.push_back({{"what", what},
-                      {"planner", request_.flags.planner},
+                      {"planner", request_.planner},
                       {"ranks", where.ranks},
                       {"threads", where.threads},
                       {"comm", where.comm},
@@ -205,10 +205,11 @@ void VerifyUnderLauncher(const VerifyVideoRequest& verify, const GenerateRequest
 
 void VerifyVideo(const VerifyVideoRequest& verify) {
   GenerateFlags flags = verify.flags;
-  const std::string planner = std::exchange(flags.planner, "auto");  // which fits one rank
+  const std::string planner = flags.planner.value_or("auto");
+  flags.planner = "auto";  // which fits one rank
   const GenerateRequest reference = CheckedRequest(flags, VideoFiles::kNone);
   GenerateRequest request = reference;
-  request.flags.planner = planner;
+  request.planner = planner;
   const DType weights = ChooseWeights(request);
   if (UnderLauncher()) return VerifyUnderLauncher(verify, reference, request, weights);
   for (int64_t ranks : verify.ranks) ParsePlanner(planner, static_cast<int32_t>(ranks));

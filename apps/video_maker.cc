@@ -47,14 +47,14 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights)
   options.tokenizer = request.tokenizer;
   options.weights = weights;
   options.mask = request.mask;
-  options.planner = request.flags.planner;
+  options.planner = request.planner;
   options.plan.reproducible = request.flags.reproducible;
   options.rule.threshold = request.flags.reuse_threshold.value_or(0);
   options.tiles_vae = request.flags.vae_tiling;
   if (request.machine) {
     ApplyMachine(*request.machine, BlockGrid().block_tokens, "f32", options.plan.cluster);
   }
-  options.wire = ParseDType(request.flags.wire);
+  options.wire = ParseDType(request.wire);
   return options;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "equitile/comm/communicator.h"
 
@@ -15,7 +17,10 @@ struct RunIdentity {
   friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
 };
 
-// Collective. Throws InputError on every rank, naming a rank that differs from rank 0.
+// Collective. Both throw InputError on every rank, naming a rank that differs from rank 0.
 void CheckAgreement(Communicator& comm, const RunIdentity& identity);
+
+// Anything else, as hashes by name; ranks may also differ in which names they have.
+void CheckSame(Communicator& comm, const std::map<std::string, uint64_t>& things);
 
 }  // namespace equitile

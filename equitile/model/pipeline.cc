@@ -18,6 +18,18 @@ struct Stopped {};
 
 }  // namespace
 
+void CheckVaeFits(const CheckpointFolder& folder, const VaeConfig& vae, const WanConfig& model) {
+  if (vae.z_dim != model.out_channels) {
+    throw InputError("[model] {}: the VAE decodes {} channels, the transformer makes {}",
+                     folder.root().string(), vae.z_dim, model.out_channels);
+  }
+  if (vae.SpatialScale() != 8 || vae.TemporalScale() != 4) {
+    throw InputError(
+        "[model] {}: the VAE makes {} pixels and {} frames of a latent; must be 8 and 4",
+        folder.root().string(), vae.SpatialScale(), vae.TemporalScale());
+  }
+}
+
 Pipeline::Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPool& pool,
                    PipelineOptions options)
     : folder_(folder),
@@ -164,15 +176,7 @@ Executor& Pipeline::Attention() {
 const VaeWeights& Pipeline::Vae() {
   if (parts_->vae != nullptr) return *parts_->vae;
   auto vae = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
-  if (vae->config.z_dim != config_.out_channels) {
-    throw InputError("[model] {}: the VAE decodes {} channels, the transformer makes {}",
-                     folder_.root().string(), vae->config.z_dim, config_.out_channels);
-  }
-  if (vae->config.SpatialScale() != 8 || vae->config.TemporalScale() != 4) {
-    throw InputError(
-        "[model] {}: the VAE makes {} pixels and {} frames of a latent; must be 8 and 4",
-        folder_.root().string(), vae->config.SpatialScale(), vae->config.TemporalScale());
-  }
+  CheckVaeFits(folder_, vae->config, config_);
   parts_->vae = std::move(vae);
   return *parts_->vae;
 }

@@ -55,6 +55,9 @@ struct PipelineOptions {
   std::function<bool()> stop_requested;
 };
 
+// Throws InputError where the checkpoint's VAE does not decode what its transformer makes.
+void CheckVaeFits(const CheckpointFolder& folder, const VaeConfig& vae, const WanConfig& model);
+
 // Embeddings of one prompt: [rows, text_dim], f32, without the zeros that follow. The same on every
 // rank.
 using PromptRows = Tensor;
