@@ -254,12 +254,11 @@ class Call {
     float* scratch = nullptr;
     std::vector<const float*> k, v;  // strips of a ring of OwnBlocks() blocks
     int64_t next = 0;                // block of the ring
-    PrefetchRows prefetch;
+    PrefetchRows soon;
   };
 
-  // Blocks that a row may look at while it prepares another: those of two chunks, whose ends may
-  // cut a block.
-  int64_t OwnBlocks() const { return 2 * CeilDiv(kChunkStrips, per_block_) + 2; }
+  // Blocks that a chunk may look at, whose ends may cut a block.
+  int64_t OwnBlocks() const { return CeilDiv(kChunkStrips, per_block_) + 1; }
 
   void Place(float* base, int64_t strips, std::vector<const float*>& table) const {
     for (int64_t strip = 0; strip < strips; ++strip) table.push_back(base + strip * pitch_);
@@ -286,17 +285,18 @@ class Call {
   // they wake. The next row is claimed before the present one is computed, to be prefetched.
   void Work(int thread) {
     const auto total = static_cast<int64_t>(schedule_.Tasks().size());
-    Own& own = own_[static_cast<size_t>(thread)];
+    auto at = [&](int64_t task) {
+      return task < total ? &schedule_.Tasks()[static_cast<size_t>(task)] : nullptr;
+    };
     for (int64_t task = thread; task < total && !failed_;) {
       const int64_t next = next_task_++;
-      if (next < total) ListRows(schedule_.Tasks()[static_cast<size_t>(next)], own.prefetch);
-      Compute(schedule_.Tasks()[static_cast<size_t>(task)], next < total ? &own.prefetch : nullptr,
-              thread);
+      Compute(*at(task), at(next), thread);
       task = next;
     }
   }
 
-  void Compute(const Schedule::Task& task, const PrefetchRows* next, int thread) {
+  // next: of the thread, or null.
+  void Compute(const Schedule::Task& task, const Schedule::Task* next, int thread) {
     const int64_t before = task.slot - schedule_.Buffers();
     if (packs_ && before >= 0) {
       WaitUntil(
@@ -309,12 +309,24 @@ class Call {
     own.next = 0;
     auto tick = [this, thread] { Tick(thread); };
     auto strips = [&](int64_t kv_block) { return Strips(task.slot, task.lane, kv_block, thread); };
+    auto upcoming = [&](size_t index, PrefetchRows* add) {
+      const size_t own_blocks = task.kv_blocks.size();
+      if (index < own_blocks) return Upcoming(task, index, add);
+      return next != nullptr ? Upcoming(*next, index - own_blocks, add) : UpcomingBlock();
+    };
+    auto next_rows = [&](PrefetchRows* add) {
+      if (next != nullptr) AddQueriesAndOutput(*next, *add);
+    };
+    own.soon.row_bytes = args_.head_dim * DTypeBytes(args_.out.dtype());
     RowTask work = {.args = &args_,
                     .lane = task.lane,
                     .q_blocks = task.q_blocks,
                     .kv_blocks = task.kv_blocks,
                     .strips = strips,
-                    .next = next};
+                    .upcoming = upcoming,
+                    .next_rows = next_rows,
+                    .soon = &own.soon,
+                    .tick = {}};
     if (args_.poll && thread == 0) work.tick = tick;
     ComputeRows(work, own.scratch);
     tasks_left_[static_cast<size_t>(task.slot)].fetch_sub(1, std::memory_order_release);
@@ -325,8 +337,7 @@ class Call {
   BlockStrips Strips(int64_t slot, int64_t lane, int64_t kv_block, int thread) {
     BlockStrips strips;
     if (packs_ && Shared(lane, kv_block)) {
-      const int64_t at = (slot % schedule_.Buffers() * kv_blocks_ + kv_block) * per_block_;
-      strips = {shared_k_.data() + at, shared_v_.data() + at};
+      strips = SharedStrips(slot, kv_block);
       PackOnce(
           State(slot, kv_block), slot, [&] { Pack(strips, lane, kv_block); }, thread);
     } else if (packs_) {
@@ -335,6 +346,14 @@ class Call {
       strips = {own.k.data() + at, own.v.data() + at};
       Pack(strips, lane, kv_block);
     }
+    return OrGiven(strips, lane, kv_block);
+  }
+
+  BlockStrips SharedStrips(int64_t slot, int64_t kv_block) const {
+    const int64_t at = (slot % schedule_.Buffers() * kv_blocks_ + kv_block) * per_block_;
+    return {shared_k_.data() + at, shared_v_.data() + at};
+  }
+  BlockStrips OrGiven(BlockStrips strips, int64_t lane, int64_t kv_block) const {
     auto given = [&](const TokenSource& source) {
       return source.strips.strips.data() + lane * source.strips.strips_per_lane +
              kv_block * per_block_;
@@ -342,6 +361,26 @@ class Call {
     if (args_.k.IsStrips()) strips.k = given(args_.k);
     if (args_.v.IsStrips()) strips.v = given(args_.v);
     return strips;
+  }
+
+  // What of the task's index-th kv block can be fetched: strips that are ready, or tokens.
+  UpcomingBlock Upcoming(const Schedule::Task& task, size_t index, PrefetchRows* add) {
+    if (index >= task.kv_blocks.size()) return {};
+    const int64_t block = task.kv_blocks[index];
+    const Range tokens = args_.grid.KvBlockTokens(block);
+    const int64_t size = CeilDiv(tokens.size(), kStripTokens);
+    if (!packs_) return {size, OrGiven({}, task.lane, block)};
+    if (Shared(task.lane, block)) {
+      const int64_t state = State(task.slot, block).load(std::memory_order_relaxed);
+      if (state == Ready(task.slot))
+        return {size, OrGiven(SharedStrips(task.slot, block), task.lane, block)};
+      if (state == Packing(task.slot)) return {size, {}};
+    }
+    if (add == nullptr) return {size, {}};
+    const int32_t* order = Order(args_.kv_order, task.lane);
+    AddRows(args_.k, task.lane, order, tokens, *add);
+    AddRows(args_.v, task.lane, order, tokens, *add);
+    return {size, {}};
   }
 
   // States of kv blocks, by buffer. They grow with the slot that uses the buffer, so that nobody
@@ -388,27 +427,12 @@ class Call {
     return orders.empty() ? nullptr : orders[static_cast<size_t>(lane)];
   }
 
-  // What a row will read and write that is still in views: its queries, its first key and value
-  // blocks unless packed, its output.
-  void ListRows(const Schedule::Task& task, PrefetchRows& list) {
-    constexpr size_t kBlocks = 2;
-    list.rows.clear();
-    list.row_bytes = args_.head_dim * DTypeBytes(args_.out.dtype());
-    const int32_t* q_order = Order(args_.q_order, task.lane);
-    const int32_t* kv_order = Order(args_.kv_order, task.lane);
+  void AddQueriesAndOutput(const Schedule::Task& task, PrefetchRows& list) const {
+    const int32_t* order = Order(args_.q_order, task.lane);
     for (int32_t block : task.q_blocks)
-      AddRows(args_.q, task.lane, q_order, args_.grid.QBlockTokens(block), list);
-    for (size_t i = 0; i < std::min(kBlocks, task.kv_blocks.size()); ++i) {
-      if (!packs_) break;
-      const int32_t block = task.kv_blocks[i];
-      if (Shared(task.lane, block) &&
-          State(task.slot, block).load(std::memory_order_relaxed) >= Packing(task.slot))
-        continue;
-      AddRows(args_.k, task.lane, kv_order, args_.grid.KvBlockTokens(block), list);
-      AddRows(args_.v, task.lane, kv_order, args_.grid.KvBlockTokens(block), list);
-    }
+      AddRows(args_.q, task.lane, order, args_.grid.QBlockTokens(block), list);
     for (int32_t block : task.q_blocks)
-      AddOutput(task.lane, q_order, args_.grid.QBlockTokens(block), list);
+      AddOutput(task.lane, order, args_.grid.QBlockTokens(block), list);
   }
 
   void AddOutput(int64_t lane, const int32_t* order, Range positions, PrefetchRows& list) const {

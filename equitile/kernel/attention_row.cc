@@ -32,19 +32,17 @@ inline constexpr float kLowestScore = -1e38f;
 struct Chunk {
   size_t size = 0;
   size_t tokens = 0;
-  const void* kv[2 * kChunkStrips];  // K and V of each strip
-  int64_t position[kChunkStrips];    // of each strip's first token
+  const float* k[kChunkStrips];
+  const float* v[kChunkStrips];
+  int64_t position[kChunkStrips];  // of each strip's first token
 
-  void Add(const float* k, const float* v, int64_t first, int64_t count) {
-    kv[2 * size] = k;
-    kv[2 * size + 1] = v;
+  void Add(const float* k_strip, const float* v_strip, int64_t first, int64_t count) {
+    k[size] = k_strip;
+    v[size] = v_strip;
     position[size++] = first;
     tokens += static_cast<size_t>(count);
   }
-  const float* K(size_t strip) const { return static_cast<const float*>(kv[2 * strip]); }
-  const float* V(size_t strip) const { return static_cast<const float*>(kv[2 * strip + 1]); }
   size_t Count(size_t strip) const { return std::min<size_t>(16, tokens - 16 * strip); }
-  std::span<const void* const> Addresses() const { return {kv, 2 * size}; }
 };
 
 // Touches memory that will be needed soon, a few cache lines per register tile.
@@ -75,20 +73,59 @@ class Prefetcher {
   int64_t row_bytes_ = 0, offset_ = 0, lines_per_step_ = 0;
 };
 
-// The chunk after the present one. Each query strip brings its share of it to L2 while it
-// multiplies, a line or so per 16 steps: one at a time they go unnoticed, a dozen at once would
-// hold up the loads that are waited for.
+// Packed strips that come after the present chunk. Each query strip brings its share of them to L2
+// while it multiplies, a line or so per 16 steps: one at a time they go unnoticed, a dozen at once
+// would hold up the loads that are waited for.
 struct Ahead {
-  const Chunk& chunk;
-  size_t pass, passes;  // this query strip, or pair of them, among those of the group
+  size_t size = 0;
+  const float* strips[2][kChunkStrips];  // keys, values
+  size_t pass = 0, passes;  // this query strip, or pair of them, among those of the group
   size_t strip_bytes;
 
+  void Add(const float* k, const float* v) {
+    strips[0][size] = k;
+    strips[1][size++] = v;
+  }
   // Where the share of part `part` of `parts` of this pass begins, among keys (0) or values (1).
   const char* At(size_t part, size_t parts, size_t kv) const {
-    const size_t at = (part * passes + pass) * (kChunkStrips * strip_bytes / (parts * passes));
-    const size_t strip = at / strip_bytes % chunk.size;  // a short chunk is touched twice
-    return static_cast<const char*>(chunk.kv[2 * strip + kv]) + at % strip_bytes;
+    const size_t at = (part * passes + pass) * (size * strip_bytes / (parts * passes));
+    return reinterpret_cast<const char*>(strips[kv][at / strip_bytes]) + at % strip_bytes;
   }
+};
+
+// Walks the strips that are to be fetched, a chunk before they are read, through the end of the row
+// into the thread's next one.
+class Lookout {
+ public:
+  // `last`: after the task's kv blocks come the next task's, not the same once more.
+  Lookout(const RowTask& task, bool last) : task_(task), last_(last) {
+    // The first chunk is here: it was fetched at the end of the row before.
+    Ahead here;
+    for (int64_t i = 0; i < kChunkStrips && block_ < task_.kv_blocks.size(); ++i)
+      Step(here, nullptr);
+  }
+
+  // `count` strips further.
+  void Advance(size_t count, Ahead& ahead) {
+    for (size_t i = 0; i < count; ++i) Step(ahead, task_.soon);
+  }
+
+ private:
+  void Step(Ahead& ahead, PrefetchRows* add) {
+    const size_t own = task_.kv_blocks.size();
+    if (in_block_ == 0) now_ = task_.upcoming(block_ >= own && !last_ ? block_ - own : block_, add);
+    if (now_.size == 0) return;
+    if (now_.strips.k != nullptr) ahead.Add(now_.strips.k[in_block_], now_.strips.v[in_block_]);
+    if (++in_block_ < now_.size) return;
+    in_block_ = 0;
+    ++block_;
+  }
+
+  const RowTask& task_;
+  const bool last_;
+  size_t block_ = 0;
+  int64_t in_block_ = 0;
+  UpcomingBlock now_;
 };
 
 // Query strips that walk together: their numbers in the lane's order, from several blocks or a part
@@ -256,12 +293,12 @@ struct OutputTile {
     AheadReader reader = *ahead;
     for (size_t i = 0; i < full; ++i, panel += 256) {
       reader.Step();
-      tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, 16>(chunk.V(i) + dim * 16 + row,
+      tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, 16>(chunk.v[i] + dim * 16 + row,
                                                                    panel, kChunkFloats);
     }
     *ahead = reader;
     if (full < chunk.size) {
-      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(chunk.V(full) + dim * 16 + row, 16, panel,
+      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(chunk.v[full] + dim * 16 + row, 16, panel,
                                                           kChunkFloats, chunk.Count(full));
     }
     tile.Store(to, 16, o_stride);
@@ -276,7 +313,7 @@ HWY_NOINLINE void Scores(const Chunk& chunk, const Ahead& next, const float* q, 
     maximum[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
   for (size_t i = 0; i < chunk.size; ++i) {
     AheadReader ahead(next.At(i, chunk.size, 0), next.passes);
-    const ScoreTile<kStrips> tile{chunk.K(i),   q,        scores,   maximum,
+    const ScoreTile<kStrips> tile{chunk.k[i],   q,        scores,   maximum,
                                   strip_floats, head_dim, prefetch, &ahead};
     if (HWY_LIKELY(chunk.Count(i) == 16)) {
       ForFixedRowTiles<16>(tile);
@@ -547,6 +584,7 @@ class ChunkReader {
   explicit ChunkReader(const RowTask& task)
       : task_(task), strips_per_block_(task.args->grid.block_tokens / kStripTokens) {}
 
+  bool AtEnd() const { return block_ == task_.kv_blocks.size(); }
   // Empty at the end.
   Chunk Next() {
     const int64_t kv_tokens = task_.args->grid.kv_tokens;
@@ -612,28 +650,26 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
   const int64_t passes = CeilDiv(group.size, static_cast<int64_t>(kTileStrips));
   bool first_chunk = true;
   ChunkReader reader(task);
-  Chunk chunk = reader.Next();
-  while (chunk.size > 0) {
-    const Chunk next = reader.Next();
+  Lookout lookout(task, last);
+  for (Chunk chunk = reader.Next(); chunk.size > 0; chunk = reader.Next()) {
+    Ahead ahead = {.passes = static_cast<size_t>(passes),
+                   .strip_bytes = static_cast<size_t>(strip_floats) * sizeof(float)};
+    task.soon->rows.clear();
     // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row
     // begins.
-    if (next.size == 0 && task.next != nullptr && last) {
-      prefetch.Start(task.next->rows, task.next->row_bytes,
-                     passes * static_cast<int64_t>(kStripTiles) *
-                         (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
-    }
+    if (reader.AtEnd() && last) task.next_rows(task.soon);
+    lookout.Advance(chunk.size, ahead);
+    if (ahead.size == 0) ahead.Add(chunk.k[0], chunk.v[0]);
+    prefetch.Start(task.soon->rows, task.soon->row_bytes,
+                   passes * static_cast<int64_t>(kStripTiles) *
+                       (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
     const auto size = static_cast<size_t>(group.size);
     size_t s = 0;
-    Ahead ahead = {.chunk = next.size > 0 ? next : chunk,
-                   .pass = 0,
-                   .passes = static_cast<size_t>(passes),
-                   .strip_bytes = static_cast<size_t>(strip_floats) * sizeof(float)};
     for (; s + kTileStrips <= size; s += kTileStrips, ++ahead.pass)
       AddChunk<kTileStrips>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
     for (; s < size; ++s, ++ahead.pass)
       AddChunk<1>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
     first_chunk = false;
-    chunk = next;
     if (task.tick) task.tick();
   }
   for (int64_t s = 0; s < group.size; ++s) {

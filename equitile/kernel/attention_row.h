@@ -14,8 +14,8 @@
 
 namespace equitile {
 
-// Rows of tokens that the thread will need next. The kernel touches them while it multiplies, a few
-// cache lines per register tile, so that short rows do not wait for memory.
+// Rows of tokens that the thread will need soon. The kernel touches them while it multiplies, a few
+// cache lines per register tile, so that packing and short rows do not wait for memory.
 struct PrefetchRows {
   std::vector<const void*> rows;
   int64_t row_bytes = 0;
@@ -27,17 +27,28 @@ struct BlockStrips {
   const float* const* v = nullptr;
 };
 
+// A kv block that is needed soon.
+struct UpcomingBlock {
+  int64_t size = 0;    // strips; 0 after the last block
+  BlockStrips strips;  // null if not packed yet
+};
+
 // Rows of one lane that keep the same kv blocks: they walk them together.
 struct RowTask {
   const AttentionArgs* args = nullptr;
   int64_t lane = 0;
   std::span<const int32_t> q_blocks;
   std::span<const int32_t> kv_blocks;
-  // Called for each kv block, in order, up to a chunk before its strips are read; they must stay
-  // for two chunks.
+  // Called for each kv block, in order, when its first strip is to be read; strips must stay for
+  // the chunk after it, which may begin within the block.
   FunctionRef<BlockStrips(int64_t kv_block)> strips;
-  FunctionRef<void()> tick;            // called every few dozen microseconds; may be empty
-  const PrefetchRows* next = nullptr;  // may be null
+  // The index-th of the kv blocks, and after them those of the thread's next task. Adds tokens that
+  // are still to be packed, unless `add` is null.
+  FunctionRef<UpcomingBlock(size_t index, PrefetchRows* add)> upcoming;
+  // Adds queries and output of the next task.
+  FunctionRef<void(PrefetchRows* add)> next_rows;
+  PrefetchRows* soon = nullptr;  // scratch
+  FunctionRef<void()> tick;      // called every few dozen microseconds; may be empty
 };
 
 // A row is computed in chunks of this many kv strips.
