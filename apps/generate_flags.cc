@@ -2,6 +2,7 @@
 #include "apps/flags.h"
 #include "apps/generate_request.h"
 #include "apps/trace_output.h"
+#include "equitile/io/sidecar_file.h"
 
 namespace equitile {
 namespace {
@@ -62,11 +63,11 @@ void AddSamplingFlags(CLI::App& app, GenerateFlags& flags) {
   AddNumber(app, "-H,--height", flags.height, {.min = -kMaxSize, .max = kMaxSize},
             "pixels, a multiple of 16");
   AddNumber(app, "--video-frames", flags.frames, {.min = -kMaxSize, .max = kMaxSize}, "4 n + 1");
-  AddNumber(app, "--fps", flags.fps, {.min = 1, .max = 1000}, "frames per second");
-  AddNumber(app, "--steps", flags.steps, {.min = 1, .max = 1000}, "denoising steps");
-  AddNumber(app, "--cfg-scale", flags.guidance, {.min = 0, .max = 1000},
+  AddNumber(app, "--fps", flags.fps, {.min = 1, .max = kMaxFps}, "frames per second");
+  AddNumber(app, "--steps", flags.steps, {.min = 1, .max = kMaxSteps}, "denoising steps");
+  AddNumber(app, "--cfg-scale", flags.guidance, {.min = 0, .max = kMaxGuidance},
             "guidance; 1 or less: without, at half the time");
-  AddNumber(app, "--flow-shift", flags.flow_shift, {.min = 1e-3, .max = 1e3},
+  AddNumber(app, "--flow-shift", flags.flow_shift, {.min = kMinFlowShift, .max = kMaxFlowShift},
             "more steps at high noise");
   AddNumber(app, "-s,--seed", flags.seed, {}, "negative: a random one; default: 42");
   AddChoice(app, "--sampler", flags.sampler, {"unipc", "unipc-b", "euler"}, "sampler");

@@ -93,6 +93,26 @@ GenerateTask PromptLine(std::string_view line, uint64_t default_seed) {
   return task;
 }
 
+// Folders of numbered pictures get their names from us where there are several, so we make them
+// too.
+void CheckVideo(const GenerateRequest& request, const GenerateTask& task) {
+  if (task.output.empty()) return;
+  const VideoOptions options = request.VideoOf(task);
+  if (request.flags.prompts.empty() || !IsNumberedPng(task.output)) {
+    return CheckVideoOutput(task.output, options);
+  }
+  const fs::path folder = PictureFolder(task.output);
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    CheckWritable(folder);
+    if (request.flags.dry_run) return;
+    if (fs::create_directory(folder, error); error) {
+      throw InputError("{}: cannot be made: {}", folder.string(), error.message());
+    }
+  }
+  CheckVideoOutput(task.output, options);
+}
+
 // Every file that the request reads or writes, with what it is; none may be written over another.
 void CheckFiles(const GenerateRequest& request) {
   std::map<fs::path, const char*> known;
@@ -373,16 +393,14 @@ GenerateRequest CheckedRequest(const GenerateFlags& given, VideoFiles files) {
                      request.MaskPath().string());
   }
   if (flags.weights && *flags.weights != "auto") request.weights = ParseDType(*flags.weights);
-  for (const GenerateTask& task : request.tasks) {
-    if (!task.output.empty()) CheckVideoOutput(task.output, request.VideoOf(task));
-  }
-  CheckFiles(request);
   if (!flags.machine.empty()) request.machine = ReadMachineFile(flags.machine);
   request.fingerprint = Fingerprint(folder);
   if (recorded.model != 0 && recorded.model != request.fingerprint) {
     throw InputError("--from {}: was made with another model than the one in {}", flags.from,
                      folder.root().string());
   }
+  for (const GenerateTask& task : request.tasks) CheckVideo(request, task);
+  CheckFiles(request);
   return request;
 }
 

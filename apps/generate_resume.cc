@@ -30,7 +30,9 @@ RunCheckpoint ReadCheckpoint(const fs::path& path, const GenerateRequest& reques
   CheckSameRun(path, checkpoint, request.Parameters(task, weights));
   const Shape shape{request.transformer.in_channels, request.config.LatentFrames(),
                     request.config.LatentHeight(), request.config.LatentWidth()};
-  if (checkpoint.shape != shape || checkpoint.state.sampler.step > request.config.steps) {
+  if (checkpoint.shape != shape || checkpoint.state.sampler.step > request.config.steps ||
+      !Sampler::IsWhole(request.config.sampler, checkpoint.state.sampler,
+                        checkpoint.state.latents.size())) {
     throw InputError("{}: does not fit together: step {} of {}, latents {}", path.string(),
                      checkpoint.state.sampler.step, request.config.steps,
                      checkpoint.shape.ToString());
@@ -49,7 +51,8 @@ Json FinishedRecord(const GenerateRequest& request, const GenerateTask& task) {
   try {
     const std::string name = task.sidecar.string();
     Json record = ParseJson(ReadTextFile(task.sidecar), name);
-    const JsonValue stored = JsonValue(record, name)["parameters"];
+    const JsonValue root(record, name);
+    const JsonValue stored = root["parameters"];
     Json wanted = SidecarParameters(request, task,
                                     request.weights.value_or(ParseDType(stored["weights"].Text())));
     // The same model may be called by another path.

@@ -3,6 +3,7 @@
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/numbered_png.h"
+#include "equitile/io/sidecar_file.h"
 
 namespace equitile {
 namespace {
@@ -64,51 +65,41 @@ Json SidecarParameters(const GenerateRequest& request, const GenerateTask& task,
 }
 
 RecordedRun ApplySidecar(const fs::path& path, GenerateFlags& flags) {
+  const RecordedParameters was = ParseSidecar(ReadTextFile(path), path.string());
   RecordedRun recorded;
-  const std::string name = path.string();
-  const Json document = ParseJson(ReadTextFile(path), name);
-  const JsonValue root(document, name);
-  const JsonValue parameters = root["parameters"];
-  const auto text = [&](const char* key) { return parameters[key].Text(); };
-  const auto integer = [&](const char* key) { return parameters[key].Integer(0, INT64_MAX); };
-  const auto number = [&](const char* key) { return parameters[key].Number(0, 1e9); };
-  if (flags.prompts.empty()) Default(flags.prompt, text("prompt"));
-  Default(flags.negative, text("negative_prompt"));
-  Default(flags.seed, integer("seed"));
-  Default(flags.rng, text("rng"));
-  Default(flags.width, integer("width"));
-  Default(flags.height, integer("height"));
-  Default(flags.frames, integer("video_frames"));
-  Default(flags.fps, integer("fps"));
-  Default(flags.steps, integer("steps"));
-  Default(flags.guidance, number("cfg_scale"));
-  Default(flags.flow_shift, number("flow_shift"));
-  Default(flags.sampler, text("sampler"));
-  Default(flags.tokenizer, text("tokenizer"));
+  if (flags.prompts.empty()) Default(flags.prompt, was.prompt);
+  Default(flags.negative, was.negative_prompt);
+  Default(flags.seed, was.seed);
+  Default(flags.rng, was.rng);
+  Default(flags.width, was.width);
+  Default(flags.height, was.height);
+  Default(flags.frames, was.frames);
+  Default(flags.fps, was.fps);
+  Default(flags.steps, was.steps);
+  Default(flags.guidance, was.guidance);
+  Default(flags.flow_shift, was.flow_shift);
+  Default(flags.sampler, was.sampler);
+  Default(flags.tokenizer, was.tokenizer);
   if (!flags.attention) {
-    flags.attention = text("attention");
-    if (*flags.attention != "dense") recorded.mask = parameters["mask_hash"].Hash();
+    flags.attention = was.attention;
+    recorded.mask = was.mask_hash.value_or(0);
   }
-  Default(flags.weights, text("weights"));
-  if (const auto planner = parameters.Find("planner")) {
-    Default(flags.planner, planner->Text());
-    if (!UnderLauncher()) {
-      Default(flags.ranks.ranks, root["run"]["ranks"].Integer(1, INT32_MAX));
-    }
+  Default(flags.weights, was.weights);
+  if (was.planner) {
+    Default(flags.planner, *was.planner);
+    if (!UnderLauncher()) Default(flags.ranks.ranks, was.ranks);
   }
-  if (const auto wire = parameters.Find("wire")) Default(flags.wire, wire->Text());
-  if (const auto same = parameters.Find("reproducible")) {
-    flags.reproducible = flags.reproducible && same->Bool();
-  }
-  flags.vae_tiling = flags.vae_tiling || parameters["vae_tiling"].Bool();
+  if (was.wire) Default(flags.wire, *was.wire);
+  flags.reproducible = flags.reproducible && was.reproducible;
+  flags.vae_tiling = flags.vae_tiling || was.vae_tiling;
   if (flags.output.empty() && flags.save_latents.empty()) {
-    flags.output = text("output");
-    flags.save_latents = text("save_latents");
+    flags.output = was.output;
+    flags.save_latents = was.save_latents;
   }
   if (flags.model.empty()) {
-    flags.model = text("model");
-    recorded.model = parameters["model_fingerprint"].Hash();
-    recorded.text_rows = integer("text_rows");
+    flags.model = was.model;
+    recorded.model = was.model_fingerprint;
+    recorded.text_rows = was.text_rows;
   }
   return recorded;
 }

@@ -53,8 +53,8 @@ endfunction()
 # Readers of files from outside, under libFuzzer, ASan and UBSan. Their sources, and no others, are compiled again, with coverage.
 function(equitile_add_fuzzers)
   set(sources base/aligned_buffer.cc base/bit_count.cc base/error.cc io/atomic_write.cc io/config_file.cc io/json_value.cc
-      io/machine_file.cc io/mapped_file.cc io/npy.cc io/plan_file.cc io/safetensors.cc io/safetensors_header.cc io/stored_tensor.cc
-      io/tokenizer_file.cc pattern/block_grid.cc pattern/token_grid.cc plan/cost_model.cc plan/home_map.cc plan/machine.cc plan/plan.cc
+      io/machine_file.cc io/mapped_file.cc io/npy.cc io/plan_file.cc io/safetensors.cc io/safetensors_header.cc io/sidecar_file.cc
+      io/stored_tensor.cc io/temporary_name.cc io/tokenizer_file.cc model/run_checkpoint.cc pattern/block_grid.cc pattern/token_grid.cc plan/cost_model.cc plan/home_map.cc plan/machine.cc plan/plan.cc
       plan/plan_check.cc tensor/dtype.cc)
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/equitile/")
   add_library(equitile_fuzzed STATIC ${sources})
@@ -66,7 +66,7 @@ function(equitile_add_fuzzers)
   target_link_libraries(equitile_fuzzed PUBLIC fmt::fmt nlohmann_json::nlohmann_json)
   target_compile_options(equitile_fuzzed PUBLIC -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -gline-tables-only)
   target_link_options(equitile_fuzzed PUBLIC -fsanitize=address,undefined)
-  file(GLOB fuzzers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/io/*_fuzz.cc")
+  file(GLOB fuzzers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/*/*_fuzz.cc")
   foreach(fuzzer ${fuzzers})
     get_filename_component(name ${fuzzer} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})

@@ -4,13 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "equitile/base/error.h"
+#include "equitile/io/temporary_name.h"
 
 namespace equitile {
 namespace {
@@ -72,12 +72,10 @@ class Output {
   int open_error_ = 0;
 };
 
-// Unique among the threads and processes of one host; hidden, so that a glob for outputs does not
-// find it.
-fs::path TemporaryName(const fs::path& target) {
-  static std::atomic<int> counter{0};
-  return target.parent_path() /
-         fmt::format(".{}.{}-{}.tmp", target.filename().string(), ::getpid(), counter++);
+// A name to begin under, in a folder where nothing is left of dead processes.
+fs::path FreshName(const fs::path& target) {
+  RemoveLeftovers(target);
+  return TemporaryName(target);
 }
 
 void Check(const fs::path& path, int error) {
@@ -119,7 +117,7 @@ void WriteFileAtomically(const fs::path& path, std::span<const std::span<const s
 
   CheckReplaceable(path);
   const fs::path target = Target(path);
-  Output output(TemporaryName(target), O_WRONLY | O_CREAT | O_EXCL, /*temporary=*/true);
+  Output output(FreshName(target), O_WRONLY | O_CREAT | O_EXCL, /*temporary=*/true);
   check(output.Opened());
   for (const auto& part : parts) check(output.Write(part));
   check(output.Sync());
@@ -133,7 +131,7 @@ struct AtomicFile::State {
       : path(file),
         stream(IsStream(file)),
         target(stream ? fs::temp_directory_path() / "equitile" : Target(file)),
-        output(TemporaryName(target), O_RDWR | O_CREAT | O_EXCL, /*temporary=*/true) {}
+        output(FreshName(target), O_RDWR | O_CREAT | O_EXCL, /*temporary=*/true) {}
   fs::path path;
   bool stream;
   fs::path target;
@@ -183,8 +181,8 @@ void CheckWritable(const fs::path& path) {
     return;
   }
   CheckReplaceable(path);
-  Check(path, Output(TemporaryName(Target(path)), O_WRONLY | O_CREAT | O_EXCL, /*temporary=*/true)
-                  .Opened());
+  Check(path,
+        Output(FreshName(Target(path)), O_WRONLY | O_CREAT | O_EXCL, /*temporary=*/true).Opened());
 }
 
 }  // namespace equitile

@@ -13,7 +13,8 @@ namespace equitile {
 // Writes `parts`, one after another, under a temporary name beside `path`, then renames. Follows a
 // symbolic link; writes straight into what is not a regular file (/dev/stdout, a pipe). Throws
 // InputError where the file cannot be created or replaced, Error where the device fails or is full;
-// then no temporary file is left.
+// then no temporary file is left. A killed process leaves one, which the next one that writes
+// `path` removes (temporary_name.h).
 void WriteFileAtomically(const std::filesystem::path& path,
                          std::span<const std::span<const std::byte>> parts);
 inline void WriteFileAtomically(const std::filesystem::path& path,
@@ -40,7 +41,8 @@ class AtomicFile {
 };
 
 // For work that takes long before it writes: throws what WriteFileAtomically would throw now where
-// `path` cannot be created or replaced. Leaves nothing behind and changes nothing.
+// `path` cannot be created or replaced. Leaves nothing behind and changes nothing, but for
+// leftovers of killed processes.
 void CheckWritable(const std::filesystem::path& path);
 
 }  // namespace equitile

@@ -1,11 +1,12 @@
 #include "equitile/model/run_checkpoint.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/mapped_file.h"
 
 namespace equitile {
 namespace {
@@ -54,6 +55,12 @@ std::vector<NamedPart> Parts(DenoiseState& state) {
           {"sampler.older_estimate", &state.sampler.older_estimate}};
 }
 
+const StoredTensor* Find(const SafetensorsHeader& file, std::string_view name) {
+  const auto found = std::find_if(file.tensors.begin(), file.tensors.end(),
+                                  [&](const StoredTensor& tensor) { return tensor.name == name; });
+  return found == file.tensors.end() ? nullptr : &*found;
+}
+
 Texts WithPrefix(const Texts& metadata, const std::string& prefix) {
   Texts found;
   for (const auto& [key, value] : metadata) {
@@ -99,29 +106,38 @@ void WriteRunCheckpoint(const std::filesystem::path& path, const RunCheckpoint& 
   WriteSafetensors(path, tensors, metadata);
 }
 
+std::string RunChecksum(const SafetensorsHeader& file) {
+  return Checksum(file.tensors, file.metadata);
+}
+
 RunCheckpoint ReadRunCheckpoint(const std::filesystem::path& path) {
-  const TensorFiles file = TensorFiles::OpenFile(path);
-  const Texts& metadata = file.metadata();
+  const MappedFile file(path);
+  const std::string name = path.string();
+  return ParseRunCheckpoint(ParseSafetensors(file.bytes(), name), path);
+}
+
+RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::filesystem::path& path) {
+  const Texts& metadata = file.metadata;
   const auto format = metadata.find("format");
   if (format == metadata.end() || format->second != kFormat) {
     throw InputError("[model] {}: not a checkpoint of this program", path.string());
   }
   const auto checksum = metadata.find("checksum");
-  if (checksum == metadata.end() || checksum->second != Checksum(file.tensors(), metadata)) {
+  if (checksum == metadata.end() || checksum->second != RunChecksum(file)) {
     throw InputError("[model] {}: damaged: its checksum is wrong", path.string());
   }
   RunCheckpoint checkpoint;
   checkpoint.parameters = WithPrefix(metadata, kParameterPrefix);
   checkpoint.notes = WithPrefix(metadata, kNotePrefix);
-  const StoredTensor& latents = file["latents"];
-  if (latents.shape.size() != 4) {
+  const StoredTensor* latents = Find(file, "latents");
+  if (latents == nullptr || latents->shape.size() != 4) {
     throw InputError("[model] {}: 'latents' has shape {}; four extents are expected", path.string(),
-                     latents.ShapeText());
+                     latents == nullptr ? "none" : latents->ShapeText());
   }
-  for (int64_t extent : latents.shape) checkpoint.shape.Append(extent);
+  for (int64_t extent : latents->shape) checkpoint.shape.Append(extent);
   checkpoint.state.sampler.step = ParseStep(metadata, path);
   for (const NamedPart& part : Parts(checkpoint.state)) {
-    const StoredTensor* tensor = file.Find(part.name);
+    const StoredTensor* tensor = Find(file, part.name);
     if (tensor == nullptr) continue;
     tensor->CheckShape(checkpoint.shape);
     *part.values = tensor->Floats();

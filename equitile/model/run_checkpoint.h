@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "equitile/io/safetensors.h"
 #include "equitile/model/denoise.h"
 
 namespace equitile {
@@ -27,6 +28,12 @@ void WriteRunCheckpoint(const std::filesystem::path& path, const RunCheckpoint& 
 
 // Throws InputError for a file that is not a checkpoint, is damaged, or does not fit together.
 RunCheckpoint ReadRunCheckpoint(const std::filesystem::path& path);
+
+// The same for bytes that were parsed already, checksum included; `path` is for messages.
+RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::filesystem::path& path);
+
+// What such a file should say under "checksum".
+std::string RunChecksum(const SafetensorsHeader& file);
 
 // Throws InputError that names the first parameter that differs, with both values.
 void CheckSameRun(const std::filesystem::path& path, const RunCheckpoint& checkpoint,

@@ -74,6 +74,26 @@ TEST(RunCheckpoint, OfAnotherRunIsRefused) {
   EXPECT_THROW(CheckSameRun("a.ckpt", checkpoint, parameters), InputError);
 }
 
+TEST(RunCheckpoint, HistoryMustBeThere) {
+  const std::vector<float> some(6);
+  const Sampler::State begun = {
+      .step = 1, .corrected = some, .estimate = some, .older_estimate = {}};
+  for (const SamplerKind kind : {SamplerKind::kUniPc, SamplerKind::kEuler}) {
+    EXPECT_TRUE(Sampler::IsWhole(kind, {}, 6));
+    EXPECT_TRUE(Sampler::IsWhole(kind, begun, 6));
+    EXPECT_FALSE(Sampler::IsWhole(kind, begun, 7));
+    Sampler::State state = begun;
+    state.step = 2;
+    EXPECT_EQ(Sampler::IsWhole(kind, state, 6), kind == SamplerKind::kEuler);
+    state.older_estimate = some;
+    EXPECT_TRUE(Sampler::IsWhole(kind, state, 6));
+    state.corrected.clear();
+    EXPECT_EQ(Sampler::IsWhole(kind, state, 6), kind == SamplerKind::kEuler);
+    state.step = -1;
+    EXPECT_FALSE(Sampler::IsWhole(kind, state, 6));
+  }
+}
+
 TEST(RunCheckpoint, OtherFilesAreRefused) {
   EXPECT_THROW(ReadRunCheckpoint(EQUITILE_TEST_DATA "/../golden/noise.safetensors"), InputError);
   EXPECT_THROW(ReadRunCheckpoint("/nonexistent.ckpt"), InputError);

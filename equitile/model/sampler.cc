@@ -14,6 +14,16 @@ Sampler::Sampler(SamplerKind kind, int64_t steps, double shift)
 float Sampler::Alpha(int64_t i) const { return 1.0f - Sigma(i); }
 float Sampler::Lambda(int64_t i) const { return std::log(Alpha(i)) - std::log(Sigma(i)); }
 
+bool Sampler::IsWhole(SamplerKind kind, const State& state, size_t latents) {
+  const bool has_history = kind != SamplerKind::kEuler;
+  const auto fits = [&](const std::vector<float>& part, bool is_needed) {
+    return part.size() == latents || (part.empty() && !is_needed);
+  };
+  return state.step >= 0 && fits(state.estimate, has_history && state.step >= 1) &&
+         fits(state.corrected, has_history && state.step >= 1) &&
+         fits(state.older_estimate, has_history && state.step >= 2);
+}
+
 void Sampler::Step(std::span<const float> velocity, std::span<float> latents) {
   EQ_CHECK(!done() && velocity.size() == latents.size(), "step {} of {}, {} values for {}", step(),
            steps(), velocity.size(), latents.size());

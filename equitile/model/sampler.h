@@ -38,6 +38,8 @@ class Sampler {
   std::span<const float> Corrected() const { return state_.corrected; }
 
   const State& state() const { return state_; }
+  // Whether a state has the history that its step needs, for so many latents.
+  static bool IsWhole(SamplerKind kind, const State& state, size_t latents);
   void Restore(State state) { state_ = std::move(state); }
 
  private:

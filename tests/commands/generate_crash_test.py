@@ -107,7 +107,7 @@ def test_killed_in_a_step(generate, start, tmp_path):
 
 def frames_are_written(folder):
     """Whether a.mp4 is on its way. The same name is tried before any work, then there is no checkpoint yet."""
-    return lambda: (folder / "a.mp4.ckpt").exists() and any(re.fullmatch(r"\.a\.mp4\.\d+-\d+\.tmp", file.name)
+    return lambda: (folder / "a.mp4.ckpt").exists() and any(re.fullmatch(r"\.a\.mp4\.[0-9a-f]+-\d+-[0-9a-f]+-\d+\.tmp", file.name)
                                                             for file in folder.iterdir())
 
 
@@ -116,10 +116,12 @@ def test_killed_while_frames_are_decoded(generate, start, tmp_path):
 
     strike(lambda: start("-o", "a.mp4", *CLIP), frames_are_written(tmp_path), kill, tmp_path / "a.mp4")
     assert not (tmp_path / "a.json").exists()
+    made(generate("-o", "b.mp4", *SMALL))  # leaves what is left of others alone
+    assert len(list(tmp_path.glob(".a.mp4.*.tmp"))) == 1
     made(generate("-o", "a.mp4", "--resume", *CLIP))
     assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] == 1
     assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
-    assert not (tmp_path / "a.mp4.ckpt").exists()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.mp4", "b.json", "b.mp4", "whole.json", "whole.mp4"]
 
 
 def strike_second_rank(mpirun, number):

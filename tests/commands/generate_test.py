@@ -136,9 +136,26 @@ def test_prompts(equitile, generate, tmp_path):
     assert json.loads((tmp_path / "p-0002.json").read_text())["first_step"] == 0
 
 
+def test_prompts_into_pictures(equitile, tmp_path):
+    (tmp_path / "p.txt").write_text("a blue ring\na green star\n")
+    flags = ["generate", "-m", MINI, "--prompts", "p.txt", *TINY]
+    made(equitile(*flags, "-o", "frames/%02d.png", "--dry-run"))
+    equitile(*flags, "-o", "frames/%02d.png", "--attention", "mask:none.npy").must_be_refused("none.npy")
+    equitile(*flags, "-o", "none/frames/%02d.png").must_be_refused("none/frames-0001")
+    assert [file.name for file in tmp_path.iterdir()] == ["p.txt"]  # a folder that is not made by number must be there
+    (tmp_path / "frames-0002").mkdir()
+    made(equitile(*flags, "-o", "frames/%02d.png"))
+    names = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*"))
+    pictures = [f"frames-000{video}/{frame:02}.png" for video in (1, 2) for frame in range(5)]
+    assert names == sorted(["frames-0001", "frames-0002", "frames-0001.json", "frames-0002.json", "p.txt", *pictures])
+    made(equitile(*flags, "-o", "%02d.png"))
+    assert sha256(tmp_path / "frames-0002/04.png") and not (tmp_path / "00.png").exists()
+
+
 @pytest.mark.parametrize("content, mentions", [
     (b"five\ta star\n", ["line 1", "'five'", "not a seed"]),
     (b"a star\n\n-5\ta star\n", ["line 3", "'-5'"]),
+    (b"9223372036854775808\ta star\n", ["line 1", "not a seed"]),
     (b"a star\n7\t\n", ["line 2", "no prompt"]),
     (b"a star\n\xff\xfe\n", ["line 2", "UTF-8"]),
     (b"\n \t\r\n", ["holds no prompt"]),
@@ -185,6 +202,21 @@ def test_prompts_from_other_systems(equitile, tmp_path):
 def test_bad_input_is_refused_before_any_work(generate, tmp_path, flags, mentions):
     generate(*flags).must_be_refused(*mentions)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key, value", [
+    ("steps", 0), ("steps", 10 ** 12), ("fps", 0), ("fps", 2.5), ("cfg_scale", 1e9), ("flow_shift", 0), ("seed", -1), ("seed", 1 << 63),
+    ("width", -16), ("sampler", "best"), ("rng", 7), ("tokenizer", ""), ("weights", "f64"), ("weights", "f16"), ("attention", "mask:none.npy"),
+    ("prompt", None), ("vae_tiling", "yes"), ("model_fingerprint", "12"),
+])
+def test_what_is_recorded_is_checked_as_flags_are(equitile, generate, tmp_path, key, value):
+    made(generate("-o", "a.gif", *TINY))
+    record = json.loads((tmp_path / "a.json").read_text())
+    record["parameters"][key] = value
+    (tmp_path / "b.json").write_text(json.dumps(record))
+    outcome = equitile("generate", "--from", "b.json", "-o", "c.gif")
+    outcome.must_be_refused(key if not isinstance(value, str) or not value else "")
+    assert not (tmp_path / "c.gif").exists()
 
 
 def test_bad_prompts(equitile, tmp_path):
