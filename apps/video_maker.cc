@@ -51,9 +51,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights)
   options.plan.reproducible = request.flags.reproducible;
   options.rule.threshold = request.flags.reuse_threshold.value_or(0);
   options.tiles_vae = request.flags.vae_tiling;
-  if (request.machine) {
-    ApplyMachine(*request.machine, BlockGrid().block_tokens, "f32", options.plan.cluster);
-  }
+  options.machine = request.machine;
   options.wire = ParseDType(request.wire);
   return options;
 }

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "equitile/base/error.h"
+#include "equitile/base/topology.h"
 #include "equitile/exec/agree.h"
+#include "equitile/exec/calibrate.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/text_clean.h"
 #include "equitile/model/umt5.h"
@@ -77,6 +79,29 @@ bool Pipeline::LoadTransformer() {
   return true;
 }
 
+// Where ranks share cores, what they measure is each other. All decide alike. Collective.
+bool Pipeline::CanMeasure() {
+  const int sharing = comm_.name() == "threads" ? comm_.size() : RanksOnNode();
+  uint64_t crowded = !comm_.simulated() && sharing > AllowedCores() ? 1 : 0;
+  comm_.AllReduce(std::span(&crowded, 1), Reduce::kMax);
+  return crowded == 0;
+}
+
+void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
+  // Rates decide between layouts and on making plans anew, and masks stay as they are.
+  if (comm_.size() == 1 || options_.planner != "auto") return;
+  Machine machine;
+  if (options_.machine) {
+    machine = AgreeOnMachine(comm_, *options_.machine);
+  } else if (CanMeasure()) {
+    machine =
+        Calibrate(comm_, pool_, {.head_dims = {config_.head_dim}, .blocks = {grid.block_tokens}});
+  }
+  plan.cluster.wire = {.head_dim = config_.head_dim, .value_bytes = DTypeBytes(options_.wire)};
+  ApplyMachine(machine, grid.block_tokens, "f32", plan.cluster);
+  plan.cost = CostInPicoseconds(plan.cluster, grid);
+}
+
 void Pipeline::PrepareAttention(const GenerationConfig& config) {
   const int64_t tokens = VideoTokens(config_, config), passes = config.Passes();
   if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) return;
@@ -91,6 +116,7 @@ void Pipeline::PrepareAttention(const GenerationConfig& config) {
     masks.push_back(BlockMask::Dense({.batch = passes, .heads = config_.heads},
                                      {.q_tokens = tokens, .kv_tokens = tokens}));
   }
+  PlanForMachine(masks.front().grid(), plan);
   attention_ =
       std::make_unique<LayerAttention>(*executor_, std::move(masks),
                                        LayerAttention::Options{.planner = options_.planner,

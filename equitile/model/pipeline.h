@@ -42,10 +42,11 @@ struct PipelineOptions {
   DType weights = DType::kF32;   // of the transformer's matrices in memory: f32 or bf16
   std::optional<MaskFile> mask;  // nothing: dense
   std::string planner = "auto";
-  PlanOptions plan;
-  ReplanRule rule;         // when layers whose masks change get new plans
-  Trace* trace = nullptr;  // where attention leaves what it did; null: nowhere
-  bool tiles_vae = false;  // frames decoded in blended tiles: less memory, another picture
+  PlanOptions plan;                // cost and rates: of the machine
+  std::optional<Machine> machine;  // rank 0's counts; nothing: measured where ranks have cores
+  ReplanRule rule;                 // when layers whose masks change get new plans
+  Trace* trace = nullptr;          // where attention leaves what it did; null: nowhere
+  bool tiles_vae = false;          // frames decoded in blended tiles: less memory, another picture
   DType wire = DType::kF32;
   std::shared_ptr<LoadedParts> parts;  // null: its own
   // Rank 0: parts as they are loaded, "transformer" with bytes done of all.
@@ -114,6 +115,8 @@ class Pipeline {
   std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
   Shape LatentShape(const GenerationConfig& config) const;
   void PrepareAttention(const GenerationConfig& config);
+  bool CanMeasure();
+  void PlanForMachine(const BlockGrid& grid, PlanOptions& plan);
 
   CheckpointFolder folder_;
   Communicator& comm_;
