@@ -114,7 +114,7 @@ void RunLatents(const CompareOptions& options) {
   for (size_t i = 0; i < x.size(); ++i) {
     const double error = std::fabs(static_cast<double>(x[i]) - y[i]);
     if (x[i] != y[i]) ++different;
-    if (!(error <= largest)) largest = error;
+    if (error > largest || std::isnan(error)) largest = error;
     squares += static_cast<double>(y[i]) * y[i];
     errors += error * error;
   }

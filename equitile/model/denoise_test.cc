@@ -133,7 +133,8 @@ Outcome RunDenoise(const GoldenRun& run, int threads, int32_t ranks, int64_t sto
 double Error(std::span<const float> a, std::span<const float> b) {
   double worst = 0, square = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(double{a[i]} - b[i]));
+    const double error = std::abs(double{a[i]} - b[i]);
+    if (error > worst || std::isnan(error)) worst = error;
     square += double{b[i]} * b[i];
   }
   return worst / std::sqrt(square / static_cast<double>(b.size()));

@@ -141,10 +141,11 @@ class Prediction {
 
 VaeMemory PredictVaeMemory(const VaeConfig& config, const VaeClipShape& clip, int32_t ranks,
                            int threads) {
-  if (!clip.tiling) {
+  const int64_t scale = config.SpatialScale();
+  if (!clip.tiling || clip.tiling->OneTile(clip.latent_height, clip.latent_width, scale)) {
     return Prediction(config, clip.latent_height, clip.latent_width, ranks, threads).Run();
   }
-  const int64_t scale = config.SpatialScale(), tile = clip.tiling->tile / scale;
+  const int64_t tile = clip.tiling->tile / scale;
   const int64_t height = std::min(clip.latent_height, tile);
   const int64_t width = std::min(clip.latent_width, tile);
   VaeMemory memory = Prediction(config, height, width, 1, threads).Run();

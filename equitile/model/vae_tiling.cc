@@ -196,6 +196,9 @@ bool DecodeVideoTiled(const VaeWeights& weights, const ConstView& latents, const
         "they are large",
         tiling.tile, tiling.stride, scale);
   }
+  if (tiling.OneTile(latents.Extent(2), latents.Extent(3), scale)) {
+    return DecodeVideo(weights, latents, pool, comm, sink, go_on);
+  }
   return TiledDecode(weights, latents, tiling, pool, comm).Run(sink, go_on);
 }
 

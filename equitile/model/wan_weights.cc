@@ -20,6 +20,7 @@ struct Entry {
   int64_t in = 0;   // columns of a matrix; 0: a vector
   int64_t out = 0;  // rows of each tensor, or elements of a vector
   int64_t offset = 0, bytes = 0;
+  DType dtype = DType::kF32;
   PackedLinear* matrix = nullptr;
   std::span<const float>* vector = nullptr;
 
@@ -36,8 +37,11 @@ class Layout {
     AddLinear({"patch_embedding"}, config.PatchFeatures(), d, weights.patch,
               {d, config.in_channels, p.frames, p.height, p.width});
     const std::string condition = "condition_embedder.";
+    // Small, and f32 in checkpoints that are bf16 otherwise.
+    dtype_ = DType::kF32;
     AddLinear({condition + "time_embedder.linear_1"}, config.freq_dim, d, weights.time_1);
     AddLinear({condition + "time_embedder.linear_2"}, d, d, weights.time_2);
+    dtype_ = dtype;
     AddLinear({condition + "time_proj"}, d, 6 * d, weights.time_proj);
     AddLinear({condition + "text_embedder.linear_1"}, config.text_dim, d, weights.text_1);
     AddLinear({condition + "text_embedder.linear_2"}, d, d, weights.text_2);
@@ -83,6 +87,7 @@ class Layout {
       bias.tensors.push_back(name + ".bias");
     }
     matrix.matrix = &linear.weights;
+    matrix.dtype = dtype_;
     matrix.bytes = PackedLinearBytes(in, matrix.Stacked(), dtype_);
     Add(std::move(matrix));
     bias.vector = &linear.bias;
@@ -107,7 +112,7 @@ class Layout {
     entries_.push_back(std::move(entry));
   }
 
-  const DType dtype_;
+  DType dtype_;  // of the matrices that are added next
   std::vector<Entry> entries_;
   int64_t bytes_ = 0;
 };
@@ -143,13 +148,13 @@ class Matrix {
   ConstView view_;
 };
 
-void PackMatrix(const TensorFiles& files, const Entry& entry, DType dtype, std::span<std::byte> to,
+void PackMatrix(const TensorFiles& files, const Entry& entry, std::span<std::byte> to,
                 ThreadPool& pool) {
   std::vector<Matrix> matrices;
   std::vector<ConstView> views;
   for (const std::string& name : entry.tensors) matrices.emplace_back(files[name], entry);
   for (const Matrix& matrix : matrices) views.push_back(matrix.view());
-  const int64_t bad = PackLinear(views, dtype, to, pool);
+  const int64_t bad = PackLinear(views, entry.dtype, to, pool);
   if (bad >= 0) files[entry.tensors[static_cast<size_t>(bad)]].CheckFinite();
 }
 
@@ -177,11 +182,11 @@ WanWeights::WanWeights(const WanConfig& config, DType dtype, std::span<const std
     }
     *entry.matrix = PackedLinear::View(part);
     if (entry.matrix->In() != entry.in || entry.matrix->Out() != entry.Stacked() ||
-        entry.matrix->dtype() != dtype) {
+        entry.matrix->dtype() != entry.dtype) {
       throw InputError("[model] packed transformer: {} is {} -> {}, {}; expected {} -> {}, {}",
                        entry.tensors[0], entry.matrix->In(), entry.matrix->Out(),
                        DTypeName(entry.matrix->dtype()), entry.in, entry.Stacked(),
-                       DTypeName(dtype));
+                       DTypeName(entry.dtype));
     }
   }
 }
@@ -207,7 +212,7 @@ void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, DType d
     if (entry.vector != nullptr) {
       PackVector(files, entry, Place(to, entry));
     } else {
-      PackMatrix(files, entry, dtype, Place(to, entry), pool);
+      PackMatrix(files, entry, Place(to, entry), pool);
     }
     for (const std::string& name : entry.tensors) files.Forget(files[name]);
     if (report) report(entry.offset + entry.bytes, layout.bytes());
@@ -247,7 +252,7 @@ void WanWeights::PackRandom(const WanConfig& config, DType dtype, uint64_t seed,
       });
       views.push_back(part.view());
     }
-    PackLinear(views, dtype, Place(to, entry), pool);
+    PackLinear(views, entry.dtype, Place(to, entry), pool);
   }
 }
 
