@@ -46,11 +46,12 @@ class GoldenReport {
   void Levels(const std::string& file, const StoredTensor& want, std::span<const uint8_t> got,
               double share);
   void Fail(const std::string& file, const std::string& tensor, const std::string& why);
-  // A tensor that equitile has no counterpart of.
+  // A tensor that is not compared.
   void Skip(const std::string& file, const std::string& tensor);
 
   bool Ok() const;
   size_t Checks() const { return checks_.size(); }
+  int64_t ChecksOf(const std::string& file) const;
   // Of everything that was computed: equal for runs that gave equal bits.
   uint64_t Digest() const { return hasher_.Digest(); }
 
@@ -61,7 +62,6 @@ class GoldenReport {
   void Add(GoldenCheck check) { checks_.push_back(std::move(check)); }
   // Per file the worst check, then the others that failed.
   std::vector<const GoldenCheck*> Shown() const;
-  int64_t ChecksOf(const std::string& file) const;
 
   std::vector<GoldenCheck> checks_;
   std::vector<GoldenCheck> skipped_;

@@ -26,7 +26,9 @@ constexpr const char* kExamples =
     "                                                   one video, the same bits everywhere?\n"
     "Plans that keep rows whole promise the same bits; plans that split rows a bound, derived "
     "from\n"
-    "lengths, norms and the unit roundoff. One rank is checked against a reference in double.";
+    "lengths, norms and the unit roundoff. One rank is checked against a reference in double.\n"
+    "For videos (-p) the bound is the relative L2 of latents and the rms of frames, also with\n"
+    "--wire bf16.";
 
 // Flags of the other kinds of question are mistakes.
 void Refuse(const CLI::App& verify, std::initializer_list<const char*> flags, const char* with) {
@@ -103,7 +105,7 @@ void RegisterVerify(CLI::App& parent) {
   verify
       .add_option("-p,--prompt", request->video.flags.prompt,
                   "make this video on all --ranks and --threads: latents, frames and file must be "
-                  "the same; the flags below say how")
+                  "the same, or within the stated bound; the flags below say how")
       ->type_name("TEXT");
   AddModelFlags(verify, request->video.flags);
   AddSamplingFlags(verify, request->video.flags);

@@ -1,10 +1,10 @@
 // Golden runs: prompt to frames, as diffusers' WanPipeline made them.
-#include <fmt/format.h>
+#include <set>
 
+#include "apps/golden_file.h"
 #include "apps/verify_golden.h"
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/safetensors.h"
 #include "equitile/model/golden_stages.h"
 #include "equitile/model/text_clean.h"
 #include "equitile/model/tokenizer.h"
@@ -64,47 +64,19 @@ std::span<const float> Floats(const Tensor& tensor) {
   return {tensor.DataAs<float>(), static_cast<size_t>(tensor.Elements())};
 }
 
-class RunCheck {
- public:
-  RunCheck(const std::string& name, const TensorFiles& file, GoldenReport& report)
-      : name_(name), file_(file), report_(report) {}
-
-  void Ids(const std::string& what, const std::vector<int32_t>& want,
-           const std::vector<int32_t>& got) {
-    report_.Equal(name_, what, std::vector<int64_t>(want.begin(), want.end()),
-                  std::vector<int64_t>(got.begin(), got.end()));
-  }
-  void Near(const std::string& what, std::span<const float> got, const GoldenTolerance& tolerance) {
-    if (const StoredTensor* want = file_.Find(what)) report_.Near(name_, *want, got, tolerance);
-  }
-  void Equal(const std::string& what, std::span<const float> got) {
-    if (const StoredTensor* want = file_.Find(what)) report_.Equal(name_, *want, got);
-  }
-  void Levels(std::span<const float> rgb) {
-    const StoredTensor* want = file_.Find("frames_uint8");
-    if (want == nullptr) return;
-    std::vector<uint8_t> levels(rgb.size());
-    ToBytes(rgb, levels);
-    report_.Levels(name_, *want, levels, kLevelsShare);
-  }
-
- private:
-  const std::string name_;
-  const TensorFiles& file_;
-  GoldenReport& report_;
-};
-
 // The ids as the pipeline's own tokenizer gives them.
-void CheckIds(const GoldenRun& run, const RunRequest& request, RunCheck& check) {
+void CheckIds(const GoldenRun& run, const RunRequest& request, const std::string& file) {
   const Tokenizer tokenizer =
       Tokenizer::Open(run.golden.checkpoint.Part("tokenizer"), TokenizerKind::kTransformers5);
-  const auto ids = [&](const std::string& prompt) {
-    return tokenizer.Encode(CleanPrompt(prompt), request.config.text_rows);
+  const auto check = [&](const char* name, const std::vector<int32_t>& want,
+                         const std::string& prompt) {
+    const auto got = tokenizer.Encode(CleanPrompt(prompt), request.config.text_rows);
+    run.report.Equal(file, name, std::vector<int64_t>(want.begin(), want.end()),
+                     std::vector<int64_t>(got.begin(), got.end()));
   };
-  check.Ids("prompt_ids", request.prompt_ids, ids(request.prompt));
+  check("prompt_ids", request.prompt_ids, request.prompt);
   if (request.config.Passes() == 1) return;
-  check.Ids("negative_prompt_ids", request.negative_prompt_ids,
-            ids(request.config.negative_prompt));
+  check("negative_prompt_ids", request.negative_prompt_ids, request.config.negative_prompt);
 }
 
 std::vector<float> Denormalised(std::span<const float> latents, const VaeConfig& config) {
@@ -120,14 +92,16 @@ std::vector<float> Denormalised(std::span<const float> latents, const VaeConfig&
 
 // Collective.
 void CheckFrames(const GoldenRun& run, const RunRequest& request, std::span<const float> latents,
-                 RunCheck& check) {
+                 GoldenFile& golden) {
   std::vector<float> frames;  // [F][H][W][3]
   run.pipeline.Decode(request.config, latents, [&](int64_t, std::span<const float> rgb) {
     frames.insert(frames.end(), rgb.begin(), rgb.end());
   });
   if (!run.Leads()) return;
-  check.Levels(frames);
-  check.Near("frames", ChannelsFirst(frames, 3), kLatents);
+  std::vector<uint8_t> levels(frames.size());
+  ToBytes(frames, levels);
+  golden.Levels("frames_uint8", levels, kLevelsShare);
+  if (golden.Has("frames")) golden.Near("frames", ChannelsFirst(frames, 3), kLatents);
 }
 
 // What is seen of the steps, on rank 0.
@@ -147,54 +121,66 @@ struct Steps {
 };
 
 void CheckSteps(const GoldenRun& run, const RunRequest& request, const Steps& steps,
-                RunCheck& check) {
+                GoldenFile& golden) {
   const GenerationConfig& config = request.config;
   const Schedule schedule = MakeSchedule(config.sampler, config.steps, config.flow_shift);
-  check.Equal("timesteps", schedule.timesteps);
-  check.Equal("sigmas", schedule.sigmas);
+  golden.Equal("timesteps", schedule.timesteps);
+  golden.Equal("sigmas", schedule.sigmas);
   std::vector<float> noise(steps.first_passes.at(0).size());
   FillNoise(config.rng, config.seed, noise);
-  check.Near("noise", noise, kNoise);
+  golden.Near("noise", noise, kNoise);
   const char* const names[] = {"step0.cond", "step0.uncond"};
   for (size_t i = 0; i < steps.first_passes.size(); ++i) {
-    check.Near(names[i], steps.first_passes[i], kLatents);
+    golden.Near(names[i], steps.first_passes[i], kLatents);
   }
-  check.Near("velocity", steps.velocity, kLatents);
-  check.Near("latents", steps.latents, kLatents);
+  golden.Near("velocity", steps.velocity, kLatents);
+  golden.Near("latents", steps.latents, kLatents);
   const auto last = std::span(steps.latents).last(noise.size());
-  check.Near("vae_input", Denormalised(last, run.pipeline.Vae().config), kLatents);
+  golden.Near("vae_input", Denormalised(last, run.pipeline.Vae().config), kLatents);
 }
 
 // Collective.
-void CheckRun(const GoldenRun& run, const RunRequest& request, RunCheck& check) {
+void CheckRun(const GoldenRun& run, const RunRequest& request, GoldenFile& golden) {
   const GenerationConfig& config = request.config;
   CheckSizes(config);
-  if (run.Leads()) CheckIds(run, request, check);
+  if (run.Leads()) CheckIds(run, request, golden.name());
   std::vector<std::string> prompts = {request.prompt};
   if (config.Passes() == 2) prompts.push_back(config.negative_prompt);
   const std::vector<PromptRows> rows = run.pipeline.Encode(prompts, config.text_rows);
   const char* const names[] = {"prompt_embeds", "negative_prompt_embeds"};
   for (size_t i = 0; i < rows.size() && run.Leads(); ++i) {
-    check.Near(names[i], Floats(rows[i]), kEmbeddings);
+    golden.Near(names[i], Floats(rows[i]), kEmbeddings);
   }
   Steps steps;
   DenoiseHooks hooks;
   hooks.after_step = [&](const DenoiseStep& step) { steps.Add(step); };
   const DenoiseResult result = run.pipeline.Denoise(config, rows.front(), rows.back(), hooks);
-  if (run.Leads()) CheckSteps(run, request, steps, check);
-  CheckFrames(run, request, result.latents, check);
+  if (run.Leads()) CheckSteps(run, request, steps, golden);
+  CheckFrames(run, request, result.latents, golden);
 }
 
 }  // namespace
 
 void VerifyGoldenRuns(const GoldenRun& run) {
-  const auto names = run.golden.Files("pipeline_", ".json");
-  if (names.empty()) return run.report.Fail("pipeline_*.json", "", "missing");
-  for (const std::string& name : names) {
-    const std::string stem = name.substr(0, name.size() - 5);
-    const TensorFiles file = TensorFiles::OpenFile(run.golden.root / (stem + ".safetensors"));
-    RunCheck check(stem + ".safetensors", file, run.report);
-    CheckRun(run, ReadRun(run.golden.root / name, name), check);
+  const auto has = [&](const std::string& name) {
+    return std::filesystem::exists(run.golden.root / name);
+  };
+  std::set<std::string> stems;
+  for (const std::string ending : {".json", ".safetensors"}) {
+    for (const std::string& name : run.golden.Files("pipeline_", ending)) {
+      stems.insert(name.substr(0, name.size() - ending.size()));
+    }
+  }
+  if (stems.empty()) return run.report.Fail("pipeline_*.json", "", "missing");
+  for (const std::string& stem : stems) {
+    const std::string request = stem + ".json", tensors = stem + ".safetensors";
+    if (!has(request) || !has(tensors)) {
+      run.report.Fail(has(request) ? tensors : request, "", "missing");
+      continue;
+    }
+    GoldenFile golden(run.golden.root, tensors, run.report);
+    CheckRun(run, ReadRun(run.golden.root / request, request), golden);
+    golden.Finish();
   }
 }
 

@@ -1,13 +1,12 @@
 // Golden schedules, sampler traces and noise.
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <set>
 
+#include "apps/golden_file.h"
 #include "apps/verify_golden.h"
 #include "equitile/base/error.h"
-#include "equitile/io/safetensors.h"
 #include "equitile/model/noise.h"
 #include "equitile/model/sampler.h"
 
@@ -30,25 +29,23 @@ std::optional<Number> NumberAfter(std::string_view name, std::string_view key) {
   return error == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
-// "unipc_a.shift3.steps20.sigmas"
+// "unipc_a.shift3.steps20."
 struct Case {
   SamplerKind kind;
   int64_t steps;
   double shift;
-  std::string prefix, what;
 };
 
-std::optional<Case> CaseOf(const std::string& name) {
+std::optional<Case> CaseOf(const std::string& prefix) {
   std::optional<SamplerKind> kind;
-  if (name.starts_with("unipc_a.")) kind = SamplerKind::kUniPc;
-  if (name.starts_with("unipc_b.")) kind = SamplerKind::kUniPcB;
-  if (name.starts_with("euler.")) kind = SamplerKind::kEuler;
-  const auto shift = NumberAfter<double>(name, ".shift");
-  const auto steps = NumberAfter<int64_t>(name, ".steps");
-  const size_t dot = name.rfind('.');
+  if (prefix.starts_with("unipc_a.")) kind = SamplerKind::kUniPc;
+  if (prefix.starts_with("unipc_b.")) kind = SamplerKind::kUniPcB;
+  if (prefix.starts_with("euler.")) kind = SamplerKind::kEuler;
+  const auto shift = NumberAfter<double>(prefix, ".shift");
+  const auto steps = NumberAfter<int64_t>(prefix, ".steps");
   if (!kind || !shift || !steps || *shift <= 0 || *steps < 1 || *steps > 100000)
     return std::nullopt;
-  return Case{*kind, *steps, *shift, name.substr(0, dot + 1), name.substr(dot + 1)};
+  return Case{*kind, *steps, *shift};
 }
 
 // The model of the traces: v = 0.7 x + sin(3 x) sigma.
@@ -58,13 +55,11 @@ std::vector<float> TraceVelocity(std::span<const float> x, float sigma) {
   return v;
 }
 
-void VerifyTrace(const std::string& file, const TensorFiles& tensors, const Case& c,
-                 GoldenReport& report) {
-  const StoredTensor& trace = tensors[c.prefix + "trace_x"];
-  const std::vector<float> golden = trace.Floats();
-  const size_t width = golden.size() / static_cast<size_t>(c.steps + 1);
+void VerifyTrace(GoldenFile& golden, const std::string& prefix, const Case& c) {
+  const std::vector<float> trace = golden.Input(prefix + "trace_x").Floats();
+  const size_t width = trace.size() / static_cast<size_t>(c.steps + 1);
   Sampler sampler(c.kind, c.steps, c.shift);
-  std::vector<float> x(golden.begin(), golden.begin() + static_cast<ptrdiff_t>(width));
+  std::vector<float> x(trace.begin(), trace.begin() + static_cast<ptrdiff_t>(width));
   std::vector<float> xs = x, velocities, estimates, corrected;
   const auto append = [](std::vector<float>& to, std::span<const float> row) {
     to.insert(to.end(), row.begin(), row.end());
@@ -78,12 +73,11 @@ void VerifyTrace(const std::string& file, const TensorFiles& tensors, const Case
     append(estimates, sampler.Estimate());
     append(corrected, sampler.Corrected());
   }
-  report.Near(file, trace, xs, kTraces);
-  if (const auto* v = tensors.Find(c.prefix + "trace_v"))
-    report.Near(file, *v, velocities, kTraces);
+  golden.Near(prefix + "trace_x", xs, kTraces);
+  golden.Near(prefix + "trace_v", velocities, kTraces);
   if (c.kind == SamplerKind::kEuler) return;
-  if (const auto* m = tensors.Find(c.prefix + "trace_m")) report.Near(file, *m, estimates, kTraces);
-  if (const auto* y = tensors.Find(c.prefix + "trace_y")) report.Near(file, *y, corrected, kTraces);
+  golden.Near(prefix + "trace_m", estimates, kTraces);
+  golden.Near(prefix + "trace_y", corrected, kTraces);
 }
 
 }  // namespace
@@ -97,38 +91,37 @@ void VerifyGoldenSchedules(const GoldenRun& run) {
   } catch (const InputError& error) {  // traces would be off too, without a reason
     report.Fail("scheduler_config.json", "", error.what());
   }
-  const TensorFiles tensors = TensorFiles::OpenFile(run.golden.root / file);
-  for (const StoredTensor& tensor : tensors.tensors()) {
-    const auto c = CaseOf(tensor.name);
-    if (!c) {
-      report.Skip(file, tensor.name);
-    } else if (c->what == "sigmas") {
-      report.Equal(file, tensor, MakeSchedule(c->kind, c->steps, c->shift).sigmas);
-    } else if (c->what == "timesteps") {
-      report.Equal(file, tensor, MakeSchedule(c->kind, c->steps, c->shift).timesteps);
-    } else if (c->what == "trace_x") {
-      VerifyTrace(file, tensors, *c, report);
-    } else if (!c->what.starts_with("trace_")) {
-      report.Skip(file, tensor.name);
-    }
+  GoldenFile golden(run.golden.root, file, report);
+  std::set<std::string> prefixes, traced;
+  for (const StoredTensor& tensor : golden.tensors().tensors()) {
+    const size_t end = tensor.name.rfind('.') + 1;
+    prefixes.insert(tensor.name.substr(0, end));
+    if (tensor.name.compare(end, 6, "trace_") == 0) traced.insert(tensor.name.substr(0, end));
   }
+  for (const std::string& prefix : prefixes) {
+    const auto c = CaseOf(prefix);
+    if (!c) continue;
+    const Schedule schedule = MakeSchedule(c->kind, c->steps, c->shift);
+    golden.Equal(prefix + "sigmas", schedule.sigmas);
+    golden.Equal(prefix + "timesteps", schedule.timesteps);
+    if (traced.contains(prefix)) VerifyTrace(golden, prefix, *c);
+  }
+  golden.Finish();
 }
 
 void VerifyGoldenNoise(const GoldenRun& run) {
   GoldenReport& report = run.report;
   const std::string file = "noise.safetensors";
   if (run.golden.Files(file, "").empty()) return report.Fail(file, "", "missing");
-  const TensorFiles tensors = TensorFiles::OpenFile(run.golden.root / file);
-  for (const StoredTensor& tensor : tensors.tensors()) {  // "seed42.shape1x16x3"
+  GoldenFile golden(run.golden.root, file, report);
+  for (const StoredTensor& tensor : golden.tensors().tensors()) {  // "seed42.shape1x16x3"
     const auto seed = NumberAfter<uint64_t>(tensor.name, "seed");
-    if (!seed) {
-      report.Skip(file, tensor.name);
-      continue;
-    }
+    if (!seed) continue;
     std::vector<float> noise(static_cast<size_t>(tensor.Elements()));
     FillNoise(NoiseKind::kTorch, *seed, noise);
-    report.Near(file, tensor, noise, kNoise);
+    golden.Near(tensor.name, noise, kNoise);
   }
+  golden.Finish();
 }
 
 }  // namespace equitile

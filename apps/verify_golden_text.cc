@@ -1,10 +1,10 @@
 // Golden text: clean-up, three tokenizers, the encoder.
 #include <fmt/format.h>
 
+#include "apps/golden_file.h"
 #include "apps/verify_golden.h"
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/safetensors.h"
 #include "equitile/model/text_clean.h"
 #include "equitile/model/tokenizer.h"
 #include "equitile/model/umt5.h"
@@ -53,7 +53,7 @@ void VerifyIds(const GoldenRun& run, const JsonValue& text) {
 void VerifyEmbeddings(const GoldenRun& run, const JsonValue& text) {
   GoldenReport& report = run.report;
   const std::string file = "text.safetensors";
-  const TensorFiles tensors = TensorFiles::OpenFile(run.golden.root / file);
+  GoldenFile golden(run.golden.root, file, report);
   const Tokenizer tokenizer =
       Tokenizer::Open(run.golden.checkpoint.Part("tokenizer"), TokenizerKind::kTransformers5);
   const Umt5Encoder encoder(run.golden.checkpoint.Part("text_encoder"));
@@ -62,7 +62,8 @@ void VerifyEmbeddings(const GoldenRun& run, const JsonValue& text) {
   for (int64_t i = 0; i < prompts.Size(); ++i) {
     const JsonValue prompt = prompts.At(i);
     const std::string label = fmt::format("{:02}.", i);
-    const auto ids = tensors[label + "ids"].Integers(), mask = tensors[label + "mask"].Integers();
+    const auto ids = golden.Input(label + "ids").Integers();
+    const auto mask = golden.Input(label + "mask").Integers();
     const auto own =
         tokenizer.Encode(CleanPrompt(prompt["prompt"].Text()), static_cast<int64_t>(ids.size()));
     std::vector<int64_t> padded(ids.size()), own_mask(ids.size());
@@ -77,12 +78,13 @@ void VerifyEmbeddings(const GoldenRun& run, const JsonValue& text) {
   const std::vector<Tensor> rows =
       encoder.Encode(real, run.pool, [&](int64_t, int64_t) { run.comm.Poll(); });
   for (size_t i = 0; i < rows.size(); ++i) {
-    const StoredTensor& want = tensors[fmt::format("{:02}.prompt_embeds", i)];
+    const StoredTensor& want = golden.Input(fmt::format("{:02}.prompt_embeds", i));
     std::vector<float> got(rows[i].DataAs<float>(), rows[i].DataAs<float>() + rows[i].Elements());
     // Rows beyond the prompt are zeros.
     got.resize(std::max(got.size(), static_cast<size_t>(want.Elements())));
     report.Near(file, want, got, kEmbeddings);
   }
+  golden.Finish();
 }
 
 }  // namespace
@@ -93,6 +95,7 @@ void VerifyGoldenText(const GoldenRun& run) {
   }
   const Json document = ParseJson(ReadTextFile(run.golden.root / "text.json"), "text.json");
   const JsonValue text(document, "text.json");
+  if (text["prompts"].Size() == 0) run.report.Fail("text.json", "prompts", "nothing to compare");
   VerifyIds(run, text);
   VerifyEmbeddings(run, text);
 }

@@ -1,8 +1,11 @@
 // Golden passes of the transformer, stage by stage, on the ranks of a communicator.
+#include <fmt/format.h>
+
+#include <set>
 #include <utility>
 
+#include "apps/golden_file.h"
 #include "apps/verify_golden.h"
-#include "equitile/io/safetensors.h"
 #include "equitile/kernel/patches.h"
 #include "equitile/model/golden_stages.h"
 
@@ -30,19 +33,20 @@ class FileCheck {
  public:
   FileCheck(const GoldenRun& run, const std::string& name)
       : run_(run),
-        name_(name),
-        file_(TensorFiles::OpenFile(run.golden.root / name)),
+        golden_(run.golden.root, name, run.report),
         transformer_(run.pipeline.Transformer()),
         config_(transformer_.config()),
-        stored_latent_(file_["latent"].ToF32()),
+        stored_latent_(golden_.Input("latent").ToF32()),
         latent_(WholePatches(stored_latent_, config_.patch)),
         grid_(PatchGrid(latent_, config_.patch)),
-        rows_(GoldenRows(file_, grid_.VideoTokens())),
+        rows_(GoldenRows(golden_.tensors(), grid_.VideoTokens())),
         attention_(run.pipeline.Attention(), {DenseMask()},
                    {.head_dim = config_.head_dim, .layers = config_.layers}) {}
 
   void Run() {
-    for (const std::string& name : GoldenCases(file_)) RunCase(name + ".");
+    if (golden_.Has("rows")) golden_.Input("rows");
+    for (const std::string& name : GoldenCases(golden_.tensors())) RunCase(name + ".");
+    golden_.Finish();
   }
 
  private:
@@ -52,12 +56,15 @@ class FileCheck {
                             {.q_tokens = tokens, .kv_tokens = tokens});
   }
 
-  std::vector<std::string> StagesOf(const std::string& prefix) const {
-    std::vector<std::string> names;
-    for (const StoredTensor& tensor : file_.tensors()) {
+  // What the file holds of a case, and what it must hold.
+  std::set<std::string> StagesOf(const std::string& prefix) const {
+    std::set<std::string> names = {"temb", "output"};
+    for (int64_t i = 0; i < config_.layers; ++i)
+      names.insert(fmt::format("block{}.block.output", i));
+    for (const StoredTensor& tensor : golden_.tensors().tensors()) {
       if (!tensor.name.starts_with(prefix)) continue;
       const std::string what = tensor.name.substr(prefix.size());
-      if (what != "timestep" && what != "text" && what != "text_tokens") names.push_back(what);
+      if (what != "timestep" && what != "text" && what != "text_tokens") names.insert(what);
     }
     return names;
   }
@@ -65,16 +72,17 @@ class FileCheck {
   void RunCase(const std::string& prefix) {
     WanStages stages(config_);
     const WanText text =
-        transformer_.Text(file_[prefix + "text"].ToF32(),
-                          file_[prefix + "text_tokens"].Integers().at(0), WanTap(stages));
-    const std::vector<std::string> names = StagesOf(prefix);
+        transformer_.Text(golden_.Input(prefix + "text").ToF32(),
+                          golden_.Input(prefix + "text_tokens").Integers().at(0), WanTap(stages));
+    const std::set<std::string> found = StagesOf(prefix);
+    const std::vector<std::string> names(found.begin(), found.end());
     const std::vector<float> velocity =
-        Forward(text, file_[prefix + "timestep"].Floats().at(0), stages);
+        Forward(text, golden_.Input(prefix + "timestep").Floats().at(0), stages);
     stages.Gather(run_.comm, names, grid_.VideoTokens());
     if (!run_.Leads()) return;
     stages.PutRotations(grid_, rows_);
     stages.Put("output", velocity);
-    for (const std::string& what : names) Compare(file_[prefix + what], what, stages);
+    for (const std::string& what : names) Compare(prefix + what, what, stages);
   }
 
   // [channels, frames, height, width], on rank 0.
@@ -99,16 +107,15 @@ class FileCheck {
     return {output.DataAs<float>(), output.DataAs<float>() + output.Elements()};
   }
 
-  void Compare(const StoredTensor& want, const std::string& what, const WanStages& stages) {
+  void Compare(const std::string& tensor, const std::string& what, const WanStages& stages) {
     const std::vector<float> got = stages.InFileLayout(what, rows_);
-    if (got.empty()) return run_.report.Skip(name_, want.name);
-    if (what.starts_with("rope")) return run_.report.Equal(name_, want, got);
-    run_.report.Near(name_, want, got, ToleranceOf(what));
+    if (got.empty()) return;
+    if (what.starts_with("rope")) return golden_.Equal(tensor, got);
+    golden_.Near(tensor, got, ToleranceOf(what));
   }
 
   const GoldenRun& run_;
-  const std::string name_;
-  const TensorFiles file_;
+  GoldenFile golden_;
   WanTransformer& transformer_;
   const WanConfig& config_;
   const Tensor stored_latent_;

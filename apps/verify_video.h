@@ -16,8 +16,9 @@ struct VerifyVideoRequest {
   bool json = false;
 };
 
-// Latents, frames and encoded file of every combination against one rank with one thread; prints
-// one line for each, then throws Error where one differs.
+// Latents, frames and encoded file of every combination against one rank with one thread: the same
+// bits, or latents and frames within a bound where the plan splits rows or the wire is bf16. Prints
+// one line for each, then throws Error where one breaks its promise.
 void VerifyVideo(const VerifyVideoRequest& request);
 
 }  // namespace equitile

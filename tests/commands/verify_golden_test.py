@@ -30,6 +30,22 @@ def change(path, tensor, by, dtype=np.float32, index=5):
     path.write_bytes(data)
 
 
+def rewrite(path, renamed):
+    """A safetensors file with tensors under other names; those that become None are left out."""
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header, kept, body = json.loads(data[8:8 + length]), {}, b""
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        if renamed(name) is None:
+            continue
+        begin, end = entry["data_offsets"]
+        kept[renamed(name)] = {**entry, "data_offsets": [len(body), len(body) + end - begin]}
+        body += data[8 + length + begin:8 + length + end]
+    text = json.dumps(kept).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
 def green(outcome, golden):
     """The digest of a run in which everything is within its tolerance."""
     assert outcome.code == 0, outcome.out + outcome.err
@@ -97,6 +113,54 @@ def test_a_value_that_is_off_is_found(equitile, copy, file, tensor, by, dtype, a
     named = [entry for entry in failed if entry["tensor"] == tensor]
     assert named and named[0]["at"] == at
     assert not (named[0]["error"] or 1e9) <= named[0]["tolerance"] or tensor == "frames_uint8"
+
+
+def test_a_tensor_that_is_not_there_is_a_failure(equitile, copy):
+    gone = {
+        "pipeline_unipc_cfg5.safetensors": {
+            "noise", "timesteps", "prompt_embeds", "negative_prompt_embeds", "step0.cond", "step0.uncond", "velocity", "latents",
+            "vae_input", "frames_uint8"},
+        "pipeline_unipc_cfg1.safetensors": {"latents"},
+        "transformer_3x10x6.safetensors": {"empty.output", "cond.block1.block.output"},
+        "transformer_1x8x8.safetensors": {"zero.temb"},
+        "scheduler.safetensors": {"euler.shift3.steps20.timesteps", "unipc_b.shift5.steps3.trace_m"},
+        "vae.safetensors": {"decode_5x2x2.frames", "decode_1x4x3.frames_uint8"},
+    }
+    for file, names in gone.items():
+        rewrite(copy / file, lambda name: None if name in names else name)
+    outcome = equitile("verify", "--golden", copy, "--json")
+    assert outcome.code == 1, outcome.err
+    failed = [(entry["file"], entry["tensor"], entry["note"]) for entry in json.loads(outcome.out)["files"] if not entry["ok"]]
+    assert sorted(failed) == sorted((file, name, "missing") for file, names in gone.items() for name in names)
+
+
+def test_files_without_comparisons_are_failures(equitile, copy):
+    for path in copy.glob("pipeline_*.safetensors"):
+        rewrite(path, lambda name: name if name == "sigmas" else None)
+    (copy / "pipeline_unipc_cfg1.json").unlink()
+    rewrite(copy / "vae.safetensors", lambda name: name if name.startswith("encode_") else None)
+    rewrite(copy / "noise.safetensors", lambda name: "other." + name.replace("seed", ""))
+    outcome = equitile("verify", "--golden", copy, "--json")
+    assert outcome.code == 1
+    said = json.loads(outcome.out)
+    failed = {(entry["file"], entry["note"]) for entry in said["files"] if not entry["ok"]}
+    assert failed == {("pipeline_unipc_cfg1.json", "missing"), ("vae.safetensors", "nothing to compare"),
+                      ("noise.safetensors", "nothing to compare"),
+                      *((f"pipeline_{name}.safetensors", "missing") for name in ("euler_cfg5", "unipc_cfg5", "unipc_short_text"))}
+
+
+def test_what_is_not_read_is_listed(equitile, copy):
+    rewrite(copy / "transformer_3x10x6.safetensors",
+            lambda name: name.replace("empty.", "other.") if name != "empty.timestep" else None)
+    rewrite(copy / "pipeline_unipc_cfg1.safetensors", lambda name: "extra" if name == "sigmas" else name)
+    outcome = equitile("verify", "--golden", copy, "--json")
+    said = json.loads(outcome.out)
+    skipped = {(entry["file"], entry["tensor"]) for entry in said["skipped"]}
+    assert skipped >= {("transformer_3x10x6.safetensors", f"other.{name}") for name in (
+        "text", "text_tokens", "temb", "block0.block.output", "block1.block.output", "output")}
+    assert ("pipeline_unipc_cfg1.safetensors", "extra") in skipped and ("vae.safetensors", "encode_9x16x16.video") in skipped
+    assert not any(entry["tensor"].startswith(("cond.", "decode_")) for entry in said["skipped"])
+    assert "not compared: other.output of transformer_3x10x6.safetensors" in equitile("verify", "--golden", copy).out
 
 
 def test_other_text_is_found(equitile, copy):
