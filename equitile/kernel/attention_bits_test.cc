@@ -118,46 +118,81 @@ TEST_P(AttentionBits, RowsOneByOne) {
 }
 
 // Rows with equal lists are computed together: neighbours, rows with others in between, some that
-// keep nothing, a ragged last one; with a bias and an order, which are looked up by query.
-TEST_P(AttentionBits, RowsWithEqualListsAreThoseAlone) {
-  Problem problem({.lanes = {1, 2},
-                   .grid = {.q_tokens = 16 * 70 + 5, .kv_tokens = 16 * 11 + 3, .block_tokens = 16},
-                   .head_dim = 24});
-  const std::vector<int32_t> lists[] = {
-      {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {1, 4}, {}, {2, 4, 7, 11}, {2, 4, 7, 10}};
-  problem.rows = AttentionRows();
-  for (int64_t q_block = 0; q_block < problem.args.grid.QBlocks(); ++q_block) {
-    const int64_t list = q_block < 20 ? 0 : q_block < 45 ? q_block % 4 : 3 + q_block / 3 % 2;
-    problem.rows.Add(0, q_block, lists[list]);
-    problem.rows.Add(1, q_block, lists[q_block % 2]);
+// keep nothing, a ragged last one; with an order, which is looked up by query.
+class EqualLists {
+ public:
+  EqualLists()
+      : problem({.lanes = {1, 2},
+                 .grid = {.q_tokens = 16 * 70 + 5, .kv_tokens = 16 * 11 + 3, .block_tokens = 16},
+                 .head_dim = 24}),
+        order_(static_cast<size_t>(problem.args.grid.q_tokens)) {
+    const std::vector<int32_t> lists[] = {
+        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {1, 4}, {}, {2, 4, 7, 11}, {2, 4, 7, 10}};
+    problem.rows = AttentionRows();
+    for (int64_t q_block = 0; q_block < problem.args.grid.QBlocks(); ++q_block) {
+      const int64_t list = q_block < 20 ? 0 : q_block < 45 ? q_block % 4 : 3 + q_block / 3 % 2;
+      problem.rows.Add(0, q_block, lists[list]);
+      problem.rows.Add(1, q_block, lists[q_block % 2]);
+    }
+    std::iota(order_.begin(), order_.end(), 0);
+    std::rotate(order_.begin(), order_.begin() + 39, order_.end());
+    orders_[1] = order_.data();
+    problem.args.q_order = orders_;
   }
-  std::vector<int32_t> order(static_cast<size_t>(problem.args.grid.q_tokens));
-  std::iota(order.begin(), order.end(), 0);
-  std::rotate(order.begin(), order.begin() + 39, order.end());
-  const int32_t* const orders[] = {nullptr, order.data()};
-  problem.args.q_order = orders;
+
+  ResultBits RowByRow() {
+    const AttentionRows all = problem.rows;
+    for (int64_t row = 0; row < all.Count(); ++row) {
+      const auto [lane, q_block] = all.rows[static_cast<size_t>(row)];
+      problem.rows = AttentionRows();
+      problem.rows.Add(lane, q_block, all.KvBlocks(row));
+      problem.Run(1);
+    }
+    problem.rows = all;
+    ResultBits bits = {problem.out.Bytes(), std::vector<uint32_t>(problem.lse.size())};
+    std::memcpy(bits.lse.data(), problem.lse.data(), problem.lse.size() * sizeof(float));
+    return bits;
+  }
+
+  Problem problem;
+
+ private:
+  std::vector<int32_t> order_;
+  const int32_t* orders_[2] = {};
+};
+
+// The bias too is looked up by query.
+TEST_P(AttentionBits, RowsWithEqualListsAreThoseAlone) {
+  EqualLists lists;
+  Problem& problem = lists.problem;
   const int64_t keys = problem.args.grid.kv_tokens;
-  std::vector<float> bias(order.size() * static_cast<size_t>(keys));
+  std::vector<float> bias(static_cast<size_t>(problem.args.grid.q_tokens * keys));
   const Rng rng(12);
   for (size_t i = 0; i < bias.size(); ++i) bias[i] = rng.UniformAt(i);
   problem.args.bias = {.data = bias.data(), .q_stride = keys};
 
-  const AttentionRows all = problem.rows;
-  for (int64_t row = 0; row < all.Count(); ++row) {
-    const auto [lane, q_block] = all.rows[static_cast<size_t>(row)];
-    problem.rows = AttentionRows();
-    problem.rows.Add(lane, q_block, all.KvBlocks(row));
-    problem.Run(1);
-  }
-  ResultBits want = {problem.out.Bytes(), std::vector<uint32_t>(problem.lse.size())};
-  std::memcpy(want.lse.data(), problem.lse.data(), problem.lse.size() * sizeof(float));
-  problem.rows = all;
+  const ResultBits want = lists.RowByRow();
   for (int threads : {1, 2, 3, 8})
     ExpectSame(problem.Bits(threads), want, std::to_string(threads) + " threads");
   const PackedStrips q(problem.args, problem.args.q, StripLayout::kQuery);
   AttentionArgs packed = problem.args;
   packed.q = q.Source();
   ExpectSame(problem.Bits(packed, 1), want, "packed queries");
+}
+
+// Scores beyond 2^24, and infinite ones, are rounded in another way than all others.
+TEST_P(AttentionBits, HugeScoresDoNotReachTheNextRow) {
+  EqualLists lists;
+  const View q = lists.problem.q.view();
+  // One query each of three rows, in both lanes; their neighbours are ordinary.
+  for (const auto& [token, size] : {std::pair{35, 1e9f}, {16 * 30 + 7, -1e12f}, {16 * 55, 1e38f}}) {
+    for (int64_t head : {0, 1}) {
+      for (int64_t d = 0; d < 24; ++d) q.Store(size * q.Load(0, token, head, d), 0, token, head, d);
+    }
+  }
+  const ResultBits want = lists.RowByRow();
+  for (int threads : {1, 2, 3})
+    ExpectSame(lists.problem.Bits(threads), want, std::to_string(threads) + " threads");
 }
 
 TEST_P(AttentionBits, RowsInAnyOrderAndGrouping) {

@@ -383,25 +383,21 @@ void AddBias(const RowTask& task, const Chunk& chunk, const StripGroup& group, s
 // what the rounding of 2^24 leaves.
 inline constexpr float kHugeScore = 0x1p24f;
 
-// Whether any of the maxima, in units of log2, is huge.
-template <size_t kStrips>
+// Whether any of a strip's maxima, in units of log2, is huge. Strip by strip: the strips of a tile
+// may be of different rows, and a row's bits depend on no other row.
 HWY_INLINE bool AnyHuge(const VF* maximum, VF c) {
   const VF limit = hn::Set(DF(), kHugeScore);
   auto huge = hn::Gt(hn::Abs(hn::Mul(maximum[0], c)), limit);
-  for (size_t v = 1; v < kStrips * kStripVecs; ++v)
+  for (size_t v = 1; v < kStripVecs; ++v)
     huge = hn::Or(huge, hn::Gt(hn::Abs(hn::Mul(maximum[v], c)), limit));
   return !hn::AllFalse(DF(), huge);
 }
 
-// Scores and maxima times c, rounded alike.
-template <size_t kStrips>
+// Scores and maxima of a strip times c, rounded alike.
 HWY_NOINLINE void ScaleScores(size_t tokens, VF c, float* scores, VF* maximum) {
-  for (size_t s = 0; s < kStrips; ++s) {
-    float* const at = scores + s * kChunkFloats;
-    for (size_t i = 0; i < tokens * 16; i += kVecFloats)
-      hn::Store(hn::Mul(hn::Load(DF(), at + i), c), DF(), at + i);
-  }
-  for (size_t v = 0; v < kStrips * kStripVecs; ++v) maximum[v] = hn::Mul(maximum[v], c);
+  for (size_t i = 0; i < tokens * 16; i += kVecFloats)
+    hn::Store(hn::Mul(hn::Load(DF(), scores + i), c), DF(), scores + i);
+  for (size_t v = 0; v < kStripVecs; ++v) maximum[v] = hn::Mul(maximum[v], c);
 }
 
 // Scores become 2^(c * score - maximum); returns their sum per query in sum[kStripVecs].
@@ -439,19 +435,19 @@ void AddChunk(const RowTask& task, const Chunk& chunk, const Ahead& next, bool f
   VF maximum[kVecs];
   Scores<kStrips>(chunk, next, scratch.q + strip * strip_floats, head_dim, strip_floats,
                   scratch.scores, maximum, prefetch);
-  VF c = hn::Set(DF(), score_scale);
-  if (task.args->bias.data != nullptr) {
-    AddBias<kStrips>(task, chunk, group, strip, score_scale, scratch.scores, maximum);
-    c = hn::Set(DF(), 1.0f);
-  } else if (HWY_UNLIKELY(AnyHuge<kStrips>(maximum, c))) {
-    ScaleScores<kStrips>(chunk.tokens, c, scratch.scores, maximum);
-    c = hn::Set(DF(), 1.0f);
-  }
+  const bool biased = task.args->bias.data != nullptr;
+  if (biased) AddBias<kStrips>(task, chunk, group, strip, score_scale, scratch.scores, maximum);
 
   VF factor[kVecs];
   for (size_t s = 0; s < kStrips; ++s) {
     VF sum[kStripVecs];
     VF* m = maximum + s * kStripVecs;
+    float* const scores = scratch.scores + s * kChunkFloats;
+    VF c = hn::Set(DF(), biased ? 1.0f : score_scale);
+    if (HWY_UNLIKELY(!biased && AnyHuge(m, c))) {
+      ScaleScores(chunk.tokens, c, scores, m);
+      c = hn::Set(DF(), 1.0f);
+    }
     for (size_t v = 0; v < kStripVecs; ++v) {
       float* at = scratch.maximum + (strip + s) * 16 + v * kVecFloats;
       const VF old = hn::Load(DF(), at);
@@ -459,7 +455,7 @@ void AddChunk(const RowTask& task, const Chunk& chunk, const Ahead& next, bool f
       factor[s * kStripVecs + v] = Exp2(DF(), hn::Sub(old, m[v]));
       hn::Store(m[v], DF(), at);
     }
-    Exponentials(scratch.scores + s * kChunkFloats, chunk.tokens, c, m, sum);
+    Exponentials(scores, chunk.tokens, c, m, sum);
     for (size_t v = 0; v < kStripVecs; ++v) {
       float* at = scratch.sum + (strip + s) * 16 + v * kVecFloats;
       hn::Store(hn::MulAdd(hn::Load(DF(), at), factor[s * kStripVecs + v], sum[v]), DF(), at);
