@@ -127,8 +127,8 @@ PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
   if (cluster.node_size == 0 && !flags.node_link.empty())
     throw InputError("--node-link needs --node-size");
   cluster.speeds = flags.speeds;
-  if (!flags.machine.empty()) options.cost = CostInPicoseconds(cluster, grid);
   CheckCluster(cluster, options.ranks);
+  if (!flags.machine.empty()) options.cost = CostInPicoseconds(cluster, grid);
   return options;
 }
 

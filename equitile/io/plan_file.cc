@@ -120,6 +120,12 @@ Problem ProblemOf(const JsonValue& root) {
   problem.grid = {.q_tokens = grid["q_tokens"].Integer(1, kMaxTokens),
                   .kv_tokens = grid["kv_tokens"].Integer(1, kMaxTokens),
                   .block_tokens = grid["block"].Integer(kMinBlockTokens, kMaxBlockTokens)};
+  // Before anything is made of that size: what a file may ask for grows with what it holds.
+  root["row_owner"].Size(problem.lanes.Count());
+  root["work_per_rank"].Size(problem.ranks);
+  if (problem.lanes.batch * problem.ranks > kMaxCount)
+    root["batch"].Fail("{} items on {} ranks; their product may be at most {}", problem.lanes.batch,
+                       problem.ranks, kMaxCount);
   const JsonValue orders = root["orders"];
   if (orders.IsText()) {
     problem.orders.assign(static_cast<size_t>(problem.lanes.Count()), OrderOf(orders));
@@ -224,8 +230,8 @@ PlanParts PartsOf(const JsonValue& root) {
   parts.movement = movement == "ring" ? Movement::kRing : Movement::kExchange;
   parts.needed_kv_only = stages["needed_kv_only"].Bool();
 
-  const int64_t lanes = root["row_owner"].Size(parts.problem.lanes.Count());
   const JsonValue row_owner = root["row_owner"];
+  const int64_t lanes = row_owner.Size();
   std::optional<JsonValue> head_groups;
   if (parts.movement == Movement::kRing) {
     stages.CheckKeys({"movement", "needed_kv_only", "rings"});
@@ -295,9 +301,10 @@ PlanFile ParsePlanFile(std::string_view text, std::string_view name) {
   cost.CheckKeys({"block", "row"});
   file.cost = {.block = cost["block"].Integer(0, INT64_MAX),
                .row = cost["row"].Integer(0, INT64_MAX)};
+  const Problem& problem = file.parts.problem;
+  CheckCost(file.cost, problem.lanes, problem.grid, problem.ranks);
   const JsonValue work = root["work_per_rank"];
-  const int64_t ranks = work.Size(file.parts.problem.ranks);
-  for (int64_t rank = 0; rank < ranks; ++rank)
+  for (int64_t rank = 0; rank < work.Size(); ++rank)
     file.work_per_rank.push_back(work.At(rank).Integer(0, INT64_MAX));
   const JsonValue homes = root["homes"];
   homes.CheckKeys({"tile", "query", "key"});

@@ -131,6 +131,28 @@ TEST_F(EditedPlanFile, MalformedIsRefusedInOneLine) {
   EXPECT_THROW(ParsePlanFile("[1, 2]", "p.json"), InputError);
 }
 
+// Memory is asked for only once the file was seen to hold as much.
+TEST_F(EditedPlanFile, SizesThatTheFileDoesNotHoldAreRefused) {
+  json huge = exchange_;
+  huge["orders"] = "fhw";
+  huge["batch"] = huge["grid"]["heads"] = 1 << 20;
+  Refused(huge, "'row_owner': must have 1099511627776 entries");
+  json ranks = exchange_;
+  ranks["ranks"] = 1 << 20;
+  Refused(ranks, "'work_per_rank': must have 1048576 entries");
+  json items = exchange_;
+  items["orders"] = "fhw";
+  items["batch"] = items["ranks"] = 1025;
+  items["row_owner"] = std::vector<json>(1025 * 3, exchange_["row_owner"][0]);
+  items["work_per_rank"] = std::vector<int64_t>(1025, 0);
+  Refused(items, "their product may be at most");
+}
+
+TEST_F(EditedPlanFile, CostsThatDoNotFitAreRefused) {
+  exchange_["cost"]["row"] = INT64_MAX;
+  Refused(exchange_, "must fit 64 bits");
+}
+
 TEST(PlanFile, GoesThroughTheDisk) {
   const auto path = std::filesystem::temp_directory_path() / "equitile_plan_file_test.json";
   RandomCase random(7, 50);

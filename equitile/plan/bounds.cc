@@ -175,11 +175,11 @@ LowerBounds FindBounds(const Plan& plan, const BlockMask& mask, std::span<const 
   const double total = static_cast<double>(imbalance.total);
   const int64_t kept = std::accumulate(row_blocks.begin(), row_blocks.end(), int64_t{0});
   if (speeds.empty()) {
-    const int64_t ranks = plan.ranks();
+    const int32_t ranks = plan.ranks();
     // A rank with ceil(kept / ranks) blocks also has at least one row.
     const int64_t any = (kept + ranks - 1) / ranks * model.block + model.row;
-    bounds.any = std::max(1.0, static_cast<double>(any * ranks) / total);
-    bounds.kind = std::max(bounds.any, static_cast<double>(finder.OfKind(false) * ranks) / total);
+    bounds.any = std::max(1.0, static_cast<double>(any) * ranks / total);
+    bounds.kind = std::max(bounds.any, static_cast<double>(finder.OfKind(false)) * ranks / total);
   } else {
     const double shares = std::accumulate(speeds.begin(), speeds.end(), 0.0);
     const double fastest = *std::max_element(speeds.begin(), speeds.end());

@@ -20,6 +20,10 @@ struct CostModel {
   friend bool operator==(const CostModel&, const CostModel&) = default;
 };
 
+// Throws InputError unless the costs of a whole layer fit 64 bits: every block kept, every row in
+// as many parts as there are ranks.
+void CheckCost(const CostModel& model, const Lanes& lanes, const BlockGrid& grid, int32_t ranks);
+
 // [lanes][q_blocks] kept blocks of every row.
 std::vector<int32_t> RowBlocks(const BlockMask& mask);
 

@@ -68,6 +68,15 @@ void CheckRate(double value, const char* what) {
     throw InputError("[plan] {} {}: must be positive", what, value);
 }
 
+// 10^18 picoseconds fit 64 bits, and no row of attention takes eleven days.
+int64_t Picoseconds(double seconds, const char* what) {
+  constexpr double kMostSeconds = 1e6;
+  if (!(seconds <= kMostSeconds))
+    throw InputError("[plan] {:g} seconds per {}: must be at most {:g}", seconds, what,
+                     kMostSeconds);
+  return std::llround(seconds * 1e12);
+}
+
 void CheckLink(const Link& link, const char* what) {
   CheckRate(link.bytes_per_second, what);
   if (!(link.latency_seconds >= 0) || !std::isfinite(link.latency_seconds)) {
@@ -148,8 +157,8 @@ void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype,
 }
 
 CostModel CostInPicoseconds(const Cluster& cluster, const BlockGrid& grid) {
-  return {.block = std::max<int64_t>(1, std::llround(cluster.BlockSeconds(grid) * 1e12)),
-          .row = std::llround(cluster.row_seconds * 1e12)};
+  return {.block = std::max<int64_t>(1, Picoseconds(cluster.BlockSeconds(grid), "block")),
+          .row = Picoseconds(cluster.row_seconds, "row")};
 }
 
 }  // namespace equitile

@@ -81,7 +81,8 @@ void CheckCluster(const Cluster& cluster, int32_t ranks);
 // the one whose head_dim and block are nearest (in ratio). What the machine does not say stays.
 void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype, Cluster& cluster);
 
-// Picoseconds, so that the costs of the smallest blocks are still large integers.
+// Picoseconds, so that the costs of the smallest blocks are still large integers. Throws InputError
+// for a block or row of more than 10^6 seconds.
 CostModel CostInPicoseconds(const Cluster& cluster, const BlockGrid& grid);
 
 }  // namespace equitile

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "equitile/base/error.h"
+#include "equitile/plan/planner.h"
 
 namespace equitile {
 namespace {
@@ -46,6 +49,30 @@ TEST(Machine, CostsAreIntegersOfOneUnit) {
   const CostModel model = CostInPicoseconds(cluster, grid);
   EXPECT_EQ(model.block, 20'971'520);  // 4·128·64² flops at 100 GFLOP/s
   EXPECT_EQ(model.row, 100'000);
+}
+
+TEST(Machine, CostsThatDoNotFitAreRefused) {
+  const BlockGrid grid{.q_tokens = 640, .kv_tokens = 640, .block_tokens = 64};
+  auto picoseconds = [&](double gflops, double row_seconds) {
+    return CostInPicoseconds({.gflops = gflops, .row_seconds = row_seconds}, grid);
+  };
+  EXPECT_EQ(picoseconds(100, 1e6).row, 1'000'000'000'000'000'000);
+  EXPECT_THROW(picoseconds(100, 1e9), InputError);
+  EXPECT_THROW(picoseconds(100, NAN), InputError);
+  EXPECT_THROW(picoseconds(1e-18, 0), InputError);
+
+  // 12 lanes of 10 x 10 blocks on 7 ranks: 1200 blocks, 840 parts of rows.
+  auto check = [&](const CostModel& model) { CheckCost(model, {.batch = 2, .heads = 6}, grid, 7); };
+  constexpr int64_t kMost = int64_t{1} << 62;
+  check({.block = kMost / 1200, .row = 0});
+  check({.block = 0, .row = kMost / 840});
+  EXPECT_THROW(check({.block = kMost / 1100, .row = 0}), InputError);
+  EXPECT_THROW(check({.block = 1, .row = kMost / 800}), InputError);
+  EXPECT_THROW(check({.block = -1, .row = 0}), InputError);
+
+  BlockMask mask({.batch = 2, .heads = 6}, grid);
+  EXPECT_THROW(MakePlan("ulysses", mask, {.ranks = 7, .cost = {.block = kMost / 1100, .row = 0}}),
+               InputError);
 }
 
 TEST(Machine, RefusesWhatIsNoCluster) {

@@ -223,6 +223,7 @@ MadePlan MakePlan(const PlannerSpec& spec, const BlockMask& mask, RowCounts& row
                   const PlanOptions& options) {
   const Problem problem = ProblemFor(mask, options);
   CheckCluster(options.cluster, options.ranks);
+  CheckCost(options.cost, problem.lanes, problem.grid, options.ranks);
   // Layouts count blocks, not rows.
   const bool keep_cells = options.cost.row == 0 && options.cluster.row_seconds == 0;
   switch (spec.kind) {
