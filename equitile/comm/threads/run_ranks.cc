@@ -7,14 +7,16 @@
 #include <thread>
 #include <vector>
 
+#include "equitile/base/timer.h"
 #include "equitile/comm/threads/threads_communicator.h"
 #include "equitile/comm/threads/world.h"
 
 namespace equitile {
 namespace {
 
-// How long a lost rank may take to come back once all others have ended.
-constexpr std::chrono::seconds kGrace{1};
+// How long lost ranks may take to come back once all others have ended, and how often to look
+// whether they have.
+constexpr std::chrono::milliseconds kGrace{1000}, kLook{100};
 
 // Counts the threads that have ended.
 class Ends {
@@ -26,11 +28,7 @@ class Ends {
     }
     changed_.notify_all();
   }
-  void WaitFor(int32_t ended) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ended_ >= ended; });
-  }
-  bool WaitFor(int32_t ended, std::chrono::seconds limit) {
+  bool WaitFor(int32_t ended, std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, limit, [&] { return ended_ >= ended; });
   }
@@ -56,6 +54,17 @@ void RunBody(threads::World& world, int32_t rank, FunctionRef<void(Communicator&
   world.End(rank);
 }
 
+// Whether some rank was lost, and every rank has ended or is silent.
+bool OnlyLostAreLeft(threads::World& world, double watchdog_seconds) {
+  if (!world.Failed() || world.Failure().kind != FailureKind::kLost) return false;
+  const double now = NowSeconds();
+  for (int32_t r = 0; r < world.size(); ++r) {
+    const threads::RankState& rank = world.At(r);
+    if (!rank.ended && now - rank.heard <= watchdog_seconds) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 void RunRanks(int32_t ranks, FunctionRef<void(Communicator& comm)> body,
@@ -65,16 +74,25 @@ void RunRanks(int32_t ranks, FunctionRef<void(Communicator& comm)> body,
   Ends ends;
   std::vector<std::exception_ptr> input_errors(static_cast<size_t>(ranks));
   std::vector<std::thread> workers;
-  for (int32_t r = 0; r < ranks; ++r) {
-    workers.emplace_back([&, r] {
-      RunBody(world, r, body, options, input_errors[static_cast<size_t>(r)]);
-      ends.Add();
-    });
+  workers.reserve(static_cast<size_t>(ranks));
+  try {
+    for (int32_t r = 0; r < ranks; ++r) {
+      workers.emplace_back([&, r] {
+        RunBody(world, r, body, options, input_errors[static_cast<size_t>(r)]);
+        ends.Add();
+      });
+    }
+  } catch (const std::exception& error) {  // no thread, or no memory for one
+    world.Fail({.rank = static_cast<int32_t>(workers.size()),
+                .place = {},
+                .kind = FailureKind::kFailed,
+                .cause = fmt::format("[comm] cannot start a thread for it: {}", error.what())});
   }
-  ends.WaitFor(ranks - 1);
-  if (options.on_lost && world.Failed() && world.Failure().kind == FailureKind::kLost &&
-      !ends.WaitFor(ranks, kGrace)) {
-    options.on_lost(CommError(world.Failure()));
+  const auto started = static_cast<int32_t>(workers.size());
+  while (!ends.WaitFor(started, kLook)) {
+    if (!options.on_lost || !OnlyLostAreLeft(world, options.watchdog_seconds)) continue;
+    if (!ends.WaitFor(started, kGrace)) options.on_lost(CommError(world.Failure()));
+    break;
   }
   for (std::thread& worker : workers) worker.join();
   if (!world.Failed()) return;

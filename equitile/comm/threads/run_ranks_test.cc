@@ -1,6 +1,7 @@
 #include "equitile/comm/threads/run_ranks.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -236,6 +237,60 @@ TEST(RunRanks, ALostRankIsReportedBeforeItComesBack) {
                         {.watchdog_seconds = 0.4, .on_lost = report}),
                CommError);
   EXPECT_TRUE(reported);
+}
+
+TEST(RunRanks, SeveralLostRanksAreReportedBeforeTheyComeBack) {
+  std::atomic<int> reports = 0;
+  std::atomic<bool> reported = false;
+  const auto report = [&](const CommError& error) {
+    EXPECT_EQ(error.failure().kind, FailureKind::kLost);
+    ++reports;
+    reported = true;
+  };
+  EXPECT_THROW(RunRanks(4,
+                        [&](Communicator& comm) {
+                          if (comm.rank() % 2 == 1) SleepUntil(reported);
+                          comm.Barrier();
+                        },
+                        {.watchdog_seconds = 0.4, .on_lost = report}),
+               CommError);
+  EXPECT_EQ(reports, 1);
+}
+
+// Threads that are started from now on want a stack that no machine has.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() { EXPECT_EQ(pthread_getattr_default_np(&before_), 0); }
+  ~NoMoreThreads() { EXPECT_EQ(pthread_setattr_default_np(&before_), 0); }
+  void Begin() {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    EXPECT_EQ(pthread_attr_setstacksize(&attributes, size_t{1} << 46), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
+    pthread_attr_destroy(&attributes);
+  }
+
+ private:
+  pthread_attr_t before_;
+};
+
+TEST(RunRanks, AThreadThatCannotBeStartedStopsThoseThatWere) {
+  NoMoreThreads limit;
+  std::atomic<int32_t> started = 0;
+  const int32_t ranks = 1000;
+  try {
+    RunRanks(ranks, [&](Communicator& comm) {
+      ++started;
+      limit.Begin();
+      comm.Barrier();
+    });
+    FAIL();
+  } catch (const CommError& error) {
+    EXPECT_EQ(error.rank(), started);
+    EXPECT_NE(error.cause().find("cannot start a thread"), std::string::npos) << error.what();
+  }
+  EXPECT_GT(started, 0);
+  EXPECT_LT(started, ranks);
 }
 
 }  // namespace
