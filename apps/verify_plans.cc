@@ -103,7 +103,8 @@ void VerifyUnderLauncher(const VerifyPlansRequest& request) {
     AgreeOnTarget(comm);
     const MaskFile mask = MaskFor(request);
     ThreadPool pool(threads);
-    const Verification verification(mask.layers.front(), OptionsFor(request, mask), pool);
+    const Verification verification(mask.layers.front(), OptionsFor(request, mask), pool,
+                                    [&comm] { comm.Poll(); });
     Report report(request.json);
     const bool prints = comm.rank() == 0;
     if (prints) report.OneRank(verification);

@@ -30,6 +30,20 @@ void Fill(std::vector<float>& values, int64_t count, uint64_t seed, uint32_t str
   });
 }
 
+// The pool polls while this lives.
+class PoolPoll {
+ public:
+  PoolPoll(ThreadPool& pool, FunctionRef<void()> poll) : pool_(pool) {
+    if (poll) pool_.SetPoll([poll] { poll(); });
+  }
+  ~PoolPoll() { pool_.SetPoll(nullptr); }
+  PoolPoll(const PoolPoll&) = delete;
+  PoolPoll& operator=(const PoolPoll&) = delete;
+
+ private:
+  ThreadPool& pool_;
+};
+
 // Of what one rank has at home.
 struct Difference {
   double max_error = 0;
@@ -66,8 +80,10 @@ double SplitRowBound(int64_t head_dim, int64_t keys, int32_t parts, double max_s
   return 2 * kSigmas * kUnit * (weight + sums) * std::max(1.0, max_value);
 }
 
-Verification::Verification(const BlockMask& mask, Options options, ThreadPool& pool)
+Verification::Verification(const BlockMask& mask, Options options, ThreadPool& pool,
+                           FunctionRef<void()> poll)
     : mask_(mask), options_(std::move(options)) {
+  const PoolPoll polled(pool, poll);
   const Lanes lanes = mask.lanes();
   const BlockGrid grid = mask.grid();
   if (grid.q_tokens != grid.kv_tokens) {
@@ -102,6 +118,7 @@ Verification::Verification(const BlockMask& mask, Options options, ThreadPool& p
   args.q_order = args.kv_order = orders.ByLane();
   args.out = View(out_.data(), shape);
   args.lse = lse_.data();
+  args.poll = poll;
   AttentionWorkspace workspace;
   Attention(args, pool, workspace);
 

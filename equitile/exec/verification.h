@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
 #include "equitile/kernel/attention.h"
@@ -43,7 +44,10 @@ class Verification {
     uint64_t seed = 1;
     PlanOptions plan;  // ranks are set per case
   };
-  Verification(const BlockMask& mask, Options options, ThreadPool& pool);
+  // `poll` is called by the calling thread every few milliseconds: one rank's answer takes as long
+  // as all ranks' together, and whoever computes it is not to be taken for dead.
+  Verification(const BlockMask& mask, Options options, ThreadPool& pool,
+               FunctionRef<void()> poll = {});
 
   // The answer of one rank, on a sample of at least 64 rows (all, where there are fewer) with the
   // first, the last and an empty one among them.

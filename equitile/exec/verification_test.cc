@@ -60,6 +60,24 @@ TEST_F(VerificationTest, OneRankIsRight) {
   EXPECT_GE(verification_.RowsChecked(), 64);
 }
 
+TEST_F(VerificationTest, OneRankGivesSignsOfLife) {
+  int polls = 0;
+  auto poll = [&] { ++polls; };
+  // Everything but attention is one task here, between whose tasks nobody polls.
+  const BlockGrid one{.q_tokens = 200, .kv_tokens = 200, .block_tokens = 256};
+  Verification(BlockMask::Dense({}, one), Options(), pool_, poll);
+  EXPECT_GT(polls, 0);
+  polls = 0;
+  // And between tasks.
+  Verification(BlockMask({.batch = 1, .heads = 40}, one), Options(), pool_, poll);
+  EXPECT_GT(polls, 0);
+  polls = 0;
+  pool_.ParallelFor(2, [](int64_t, int) {});
+  EXPECT_EQ(polls, 0);
+  EXPECT_THROW(Verification(Mask(), Options(), pool_, [] { throw Error("another rank failed"); }),
+               Error);
+}
+
 TEST_F(VerificationTest, AllPlannersKeepTheirPromise) {
   for (const int32_t ranks : {1, 2, 4}) {
     for (const PlannerSpec& spec : ParsePlanners("all", ranks)) {
