@@ -46,6 +46,8 @@ struct Runs {
 Runs RunOnRanks(const ExecWorkload& workload, const Plan& plan, int32_t ranks,
                 const ExecutorOptions& options = {}, int times = 2) {
   Runs runs{.result = workload.Empty(), .stats = {}};
+  const ExecWorkload other(workload.test(), 2);
+  ExecResult others = other.Empty();
   runs.stats.resize(static_cast<size_t>(ranks));
   RunRanks(ranks,
            [&](Communicator& comm) {
@@ -53,10 +55,10 @@ Runs RunOnRanks(const ExecWorkload& workload, const Plan& plan, int32_t ranks,
              Executor executor(comm, pool, options);
              const auto part =
                  executor.Prepare(plan, workload.test().mask, workload.test().head_dim);
-             // More than once: buffers and messages of one run must not reach into the next.
-             for (int i = 0; i < times; ++i)
-               runs.stats[static_cast<size_t>(comm.rank())] =
-                   workload.RunRank(executor, *part, runs.result);
+             // Other numbers first: buffers and messages of one run must not reach into the next.
+             for (int i = 1; i < times; ++i) other.RunRank(executor, *part, others);
+             runs.stats[static_cast<size_t>(comm.rank())] =
+                 workload.RunRank(executor, *part, runs.result);
            },
            {.watchdog_seconds = 60, .on_lost = {}});
   return runs;
@@ -84,6 +86,50 @@ TEST_P(ExecutorTest, AllPlannersOnAwkwardShapes) {
       }
       if (::testing::Test::HasFailure()) return;
     }
+  }
+}
+
+// Plans, masks and shapes that take turns on one executor, as layers do: each finds buffers that
+// others have filled with other numbers.
+TEST_P(ExecutorTest, RunsInTurnDoNotReachIntoEachOther) {
+  const int32_t ranks = GetParam();
+  const std::vector<ExecCase> cases = AwkwardCases();
+  struct Turn {
+    const ExecWorkload& workload;
+    Plan plan;
+    ExecResult want, got;
+  };
+  std::vector<std::unique_ptr<ExecWorkload>> workloads;
+  std::vector<Turn> turns;
+  uint64_t seed = 10;
+  for (const char* name : {"Primes", "BatchOfTwo", "Orders"}) {
+    const auto test =
+        std::find_if(cases.begin(), cases.end(), [&](const ExecCase& c) { return c.name == name; });
+    for (const char* planner : {"fractional", "ring", "fractional"}) {
+      const ExecWorkload& workload =
+          *workloads.emplace_back(std::make_unique<ExecWorkload>(*test, ++seed));
+      turns.push_back({workload, MakePlan(planner, test->mask, workload.Options(ranks)),
+                       workload.OnOneRank(), workload.Empty()});
+    }
+  }
+  RunRanks(ranks, [&](Communicator& comm) {
+    ThreadPool pool(1);
+    Executor executor(comm, pool);
+    for (Turn& turn : turns) {
+      const ExecCase& test = turn.workload.test();
+      turn.workload.RunRank(executor, *executor.Prepare(turn.plan, test.mask, test.head_dim),
+                            turn.got);
+    }
+  });
+  for (const Turn& turn : turns) {
+    const ExecCase& test = turn.workload.test();
+    SCOPED_TRACE(test.name + " " + turn.plan.planner().Text());
+    const double bound = turn.plan.SplitsRows()
+                             ? SplitRowBound(test.head_dim, test.grid.kv_tokens, turn.plan.Stages(),
+                                             turn.workload.MaxScore(), turn.workload.MaxValue())
+                             : 0.0;
+    EXPECT_EQ(FirstBeyondBound(turn.got.out, turn.want.out, bound), "");
+    EXPECT_EQ(FirstBeyondBound(turn.got.lse, turn.want.lse, bound), "");
   }
 }
 
