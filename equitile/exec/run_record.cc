@@ -1,6 +1,7 @@
 #include "equitile/exec/run_record.h"
 
 #include <algorithm>
+#include <span>
 
 namespace equitile {
 
@@ -12,24 +13,21 @@ void RunRecord::Clear(size_t stages) {
 }
 
 double ExposedSeconds(Communicator& comm, const RunRecord& record) {
-  const size_t stages = record.inputs_sent.size(), ranks = static_cast<size_t>(comm.size());
-  // [ranks][3][stages]; every rank fills in its own, the sum is the table.
-  std::vector<double> sent(ranks * 3 * stages, 0);
+  const size_t stages = record.inputs_sent.size();
   const std::vector<double>* own[] = {&record.inputs_sent, &record.passed, &record.returned};
-  auto at = [&](size_t rank, size_t kind, size_t stage) -> double& {
-    return sent[(rank * 3 + kind) * stages + stage];
-  };
-  for (size_t kind = 0; kind < 3; ++kind) {
-    for (size_t stage = 0; stage < stages; ++stage)
-      at(static_cast<size_t>(comm.rank()), kind, stage) = (*own[kind])[stage] - record.begin;
-  }
-  comm.AllReduce(sent, Reduce::kSum);
+  std::vector<double> sent(3 * stages);  // [3][stages] of one rank after the other
   double exposed = 0;
-  for (const RunWait& wait : record.waits) {
-    const double sent_at = at(static_cast<size_t>(wait.peer), static_cast<size_t>(wait.what),
-                              static_cast<size_t>(wait.stage));
-    const double end = wait.end - record.begin;
-    exposed += end - std::min(end, std::max(sent_at, wait.begin - record.begin));
+  for (int32_t rank = 0; rank < comm.size(); ++rank) {
+    for (size_t i = 0; rank == comm.rank() && i < sent.size(); ++i)
+      sent[i] = (*own[i / stages])[i % stages] - record.begin;
+    comm.Broadcast(std::as_writable_bytes(std::span(sent)), rank);
+    for (const RunWait& wait : record.waits) {
+      if (wait.peer != rank) continue;
+      const double sent_at =
+          sent[static_cast<size_t>(wait.what) * stages + static_cast<size_t>(wait.stage)];
+      const double end = wait.end - record.begin;
+      exposed += end - std::min(end, std::max(sent_at, wait.begin - record.begin));
+    }
   }
   return exposed;
 }
