@@ -59,7 +59,7 @@ bool Balancer::IsWorthKeeping(const BlockMask& mask, Layer& layer) {
   const PlanOptions& plan = options_.plan;
   const Imbalance now = Rescore(layer.plan, mask, plan.cost, plan.cluster.speeds);
   layer.rho_now = now.rho;
-  if (options_.rule.threshold > 0) return !options_.rule.ShouldReplan(now.rho, 0, 0, 0);
+  if (options_.rule.threshold > 0) return now.rho < options_.rule.threshold;
   layer.lost_seconds =
       std::max(0.0, layer.lost_seconds + (now.rho - layer.rho_made) * EvenSeconds(now));
   return layer.lost_seconds <= layer.planning_seconds;

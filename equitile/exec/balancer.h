@@ -15,6 +15,13 @@
 
 namespace equitile {
 
+// When to plan anew.
+struct ReplanRule {
+  // Whenever the kept plan's ratio has reached this (the paper's rule, 1.10 there); 0: when the
+  // time lost since the last plan exceeds the price of another (see Balancer).
+  double threshold = 0;
+};
+
 struct BalancerOptions {
   PlannerSpec planner;  // auto: all candidates, the cheapest by the cost model
   PlanOptions plan;

@@ -32,18 +32,4 @@ Score ScorePlan(const Plan& plan, const BlockMask& mask, RowCounts& rows, const 
 Imbalance Rescore(const Plan& plan, const BlockMask& mask, const CostModel& model,
                   std::span<const double> speeds = {});
 
-// When to plan anew. Without a threshold: when the better balance saves more time than planning
-// costs. With one (the paper's rule, 1.10 there): when the kept plan's ratio has reached it; then
-// rho_new is not needed.
-struct ReplanRule {
-  double threshold = 0;  // 0: by the time saved
-
-  bool NeedsNewRho() const { return threshold <= 0; }
-  bool ShouldReplan(double rho_kept, double rho_new, double attention_seconds,
-                    double planning_seconds) const {
-    if (threshold > 0) return rho_kept >= threshold;
-    return (rho_kept - rho_new) * attention_seconds > planning_seconds;
-  }
-};
-
 }  // namespace equitile

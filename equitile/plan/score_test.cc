@@ -154,14 +154,6 @@ TEST(Accounts, BuffersAndMessagesByHand) {
   EXPECT_EQ(groups.messages, 2 * 2 * 3 * 2);
 }
 
-TEST(Score, ReplansWhenItPays) {
-  const ReplanRule by_time, paper{.threshold = 1.10};
-  EXPECT_TRUE(by_time.ShouldReplan(1.2, 1.0, 1.0, 0.19));
-  EXPECT_FALSE(by_time.ShouldReplan(1.2, 1.0, 1.0, 0.21));
-  EXPECT_TRUE(paper.ShouldReplan(1.10, 1.0, 0, 1));
-  EXPECT_FALSE(paper.ShouldReplan(1.09, 1.0, 1, 0));
-}
-
 // --- Time ---
 
 TEST(Simulate, PartsAddUpAndNothingIsNegative) {

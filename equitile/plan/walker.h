@@ -10,12 +10,15 @@ namespace equitile {
 
 // What every rank does, in this order (a visitor that runs on one rank keeps to its own part of
 // each transfer and task):
-//   HomeSends(stage)     for all stages: homes offer what leaves them; home data is complete,
-//   nobody has to ask again Receive(stage)       buffers for the stage's inputs are given to the
-//   network; ring ranks pass on what they hold Await(stage)         the stage's inputs are here
-//   Compute(stage)       while the inputs of the next stage are under way (Receive(stage + 1) comes
-//   first) Return(stage)        finished O leaves for its home Finish()             all O is at
-//   home
+// clang-format off
+//   HomeSends(stage)  for all stages: homes offer what leaves them; nobody has to ask again
+//   Receive(stage)    buffers for the stage's inputs are given to the network; ring ranks pass on
+//                     what they hold
+//   Await(stage)      the stage's inputs are here
+//   Compute(stage)    while the inputs of the next stage are under way: Receive(stage + 1) is first
+//   Return(stage)     finished O leaves for its home
+//   Finish()          all O is at home
+// clang-format on
 // Stages do not synchronise ranks: a rank may be ahead of another by as much as the transfers it
 // waits for allow.
 template <typename Visitor>
@@ -31,16 +34,6 @@ void Walk(const Program& program, Visitor&& visitor) {
   }
   visitor.Finish();
 }
-
-// For visitors that need only some of the steps.
-struct WalkNothing {
-  void HomeSends(int32_t) {}
-  void Receive(int32_t) {}
-  void Await(int32_t) {}
-  void Compute(int32_t) {}
-  void Return(int32_t) {}
-  void Finish() {}
-};
 
 // Visits the kept blocks of one row that belong to a task: (word number, bits), words with no bit
 // left out.
