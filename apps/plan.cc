@@ -154,8 +154,7 @@ void RegisterPlan(CLI::App& parent) {
   AddPlanFlags(plan, command->flags);
   AddJson(plan, command->json);
   plan.add_flag("--details", command->details, "with --json: owners of rows, columns and heads");
-  plan.add_option("--out", command->out,
-                  "write the best plan here, for `equitile inspect` and for runs")
+  plan.add_option("--out", command->out, "write the best plan here, for `equitile inspect`")
       ->type_name("FILE");
   plan.add_option("--html", command->html,
                   "write a page here: work per rank, who computes what, timelines")

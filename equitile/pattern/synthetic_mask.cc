@@ -44,12 +44,12 @@ int64_t ParseDensity(std::string_view value) {
       point < value.size() ? value.substr(point + 1) : std::string_view();
   const std::string digits = std::string(value.substr(0, point)) + std::string(places);
   const auto is_digit = [](char c) { return '0' <= c && c <= '9'; };
-  if (digits.empty() || digits.size() > 18 || places.size() > 6 ||
+  if (digits.empty() || digits.size() > 12 || places.size() > 6 ||
       !std::all_of(digits.begin(), digits.end(), is_digit))
     throw bad();
   int64_t ppm = std::strtoll(digits.c_str(), nullptr, 10);
   for (size_t i = places.size(); i < 6; ++i) ppm *= 10;
-  if (ppm > kDensityOne || digits.size() > 12) throw bad();
+  if (ppm > kDensityOne) throw bad();
   return ppm;
 }
 

@@ -96,6 +96,7 @@ TEST(SyntheticMask, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
        {"wan,heads=0", "wan,heads=x", "wan,heads=", "wan,heads", "wan,heads=3.5", "wan,blocks=-1",
         "wan,blocks=9999999999", "wan,density=1.1", "wan,density=.", "wan,density=-0.1",
         "wan,density=0.1234567", "wan,density=1e-2", "wan,density=99999999999999999999",
+        "wan,density=999999999999999999", "wan,density=1000000000000",
         "wan,block=17", "wan,block=8", "wan,seed=-1", "wan,batch=0",
         "wan,heads=1000000,blocks=1000000"}) {
     EXPECT_NE(message(bad), "accepted") << bad;
