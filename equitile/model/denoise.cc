@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "equitile/base/error.h"
-#include "equitile/base/timer.h"
 #include "equitile/kernel/patches.h"
 #include "equitile/model/noise.h"
 #include "equitile/plan/home_map.h"
@@ -52,8 +51,8 @@ class Loop {
     int64_t step = Begin();
     bool stopping = false;
     while (step < sampler_.steps() && !stopping) {
-      const Stopwatch timer;
-      comm_.SetPlace(static_cast<int32_t>(step), -1, -1);
+      const double begin = comm_.Now();
+      comm_.SetPlace(static_cast<int32_t>(step) + 1, -1, -1);  // counted from 1, as layers do
       WanTimes times;
       Forward(sampler_.schedule().timesteps[static_cast<size_t>(step)], times);
       GatherVelocity();
@@ -64,7 +63,7 @@ class Loop {
       if (Leads() && job_.after_step) {
         job_.after_step({.done = step,
                          .steps = sampler_.steps(),
-                         .seconds = timer.Seconds(),
+                         .seconds = comm_.Now() - begin,
                          .sampler = &sampler_,
                          .latents = latents_,
                          .velocity = Guided(),
@@ -73,6 +72,7 @@ class Loop {
                          .stopping = stopping && step < sampler_.steps()});
       }
     }
+    comm_.SetPlace(-1, -1, -1);  // what follows is no step
     return {.latents = std::move(latents_), .finished = step == sampler_.steps()};
   }
 
@@ -103,13 +103,15 @@ class Loop {
   void Forward(float timestep, WanTimes& times) {
     const std::vector<ConstView> views(static_cast<size_t>(items_),
                                        ConstView(latents_.data(), shape_));
+    const auto now = [this] { return comm_.Now(); };
     transformer_.Forward({.timestep = timestep,
                           .latents = views,
                           .texts = job_.texts,
                           .home = Home(),
                           .attention = job_.attention,
                           .tap = {},
-                          .times = &times},
+                          .times = &times,
+                          .now = now},
                          out_.data());
   }
 

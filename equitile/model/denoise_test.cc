@@ -170,6 +170,40 @@ INSTANTIATE_TEST_SUITE_P(Runs, Denoising,
                                            "pipeline_euler_cfg5", "pipeline_unipc_short_text"),
                          [](const auto& info) { return std::string(info.param).substr(9); });
 
+// A failing step has one name: the one that people count by.
+TEST(Denoising, StepsInMessagesAreCountedFromOne) {
+  const GoldenRun run("pipeline_unipc_cfg1");
+  for (const int32_t failing : {1, 2, 4}) {  // the run has 3 steps: 4 is what follows them
+    try {
+      RunRanks(1, [&](Communicator& comm) {
+        ThreadPool pool(1);
+        WanTransformer transformer(Tiny().config, Tiny().weights, pool);
+        const WanText text =
+            transformer.Text(run.tensors["prompt_embeds"].ToF32(), run.config.text_rows);
+        const WanText* const texts[] = {&text};
+        int32_t step = 0;
+        const auto attention = [&](const SelfAttentionCall& call) {
+          if (call.layer == 0 && ++step == failing) throw equitile::Error("now");
+          const int64_t tokens = VideoTokens(Tiny().config, run.config);
+          std::fill_n(call.out, tokens * Tiny().config.heads * Tiny().config.head_dim, 0.0f);
+        };
+        Denoise(transformer, comm,
+                {.config = run.config,
+                 .texts = texts,
+                 .attention = attention,
+                 .stop_requested = {},
+                 .after_step = {},
+                 .resume = nullptr});
+        throw equitile::Error("now");
+      });
+      FAIL();
+    } catch (const CommError& error) {
+      EXPECT_EQ(error.cause(), "now");
+      EXPECT_EQ(error.place().step, failing <= 3 ? failing : -1);
+    }
+  }
+}
+
 TEST(Denoising, StopsWhenAnyRankAsksAndGoesOnWithTheSameBits) {
   const GoldenRun run("pipeline_unipc_cfg5");
   const std::vector<float> expected = RunDenoise(run, 1, 1).last;

@@ -64,18 +64,21 @@ class WanTransformer::Pass {
   }
 
   void Run() {
-    const Stopwatch watch;
+    const double begin = Now();
     Conditions();
     Embed();
     for (size_t layer = 0; layer < model_.weights_.blocks.size(); ++layer) Block(layer);
     Head();
-    if (pass_.times != nullptr) Account(watch.Seconds());
+    if (pass_.times != nullptr) Account(Now() - begin);
   }
 
  private:
   // --- Times ---
 
-  // A producer whose seconds, summed over threads, are counted where times are asked for.
+  double Now() const { return pass_.now ? pass_.now() : NowSeconds(); }
+
+  // A producer whose seconds, summed over threads, are counted where times are asked for. By this
+  // machine's clock: the rank's is for its calling thread.
   template <typename Produce>
   auto Timed(Produce produce) {
     return [this, produce](auto... args) {
@@ -96,9 +99,9 @@ class WanTransformer::Pass {
   void CountSeconds(double& seconds, double& fused, const Work& work) {
     if (pass_.times == nullptr) return work();
     fused_nanoseconds_ = 0;
-    const Stopwatch watch;
+    const double begin = Now();
     work();
-    seconds += watch.Seconds();
+    seconds += Now() - begin;
     fused += static_cast<double>(fused_nanoseconds_) * 1e-9 / model_.pool_.Threads();
   }
 

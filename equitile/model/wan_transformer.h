@@ -49,6 +49,7 @@ struct WanPass {
   SelfAttention attention;
   WanTap tap;
   WanTimes* times = nullptr;  // added to, where given
+  FunctionRef<double()> now;  // the rank's clock, for times; empty: base/timer.h
 };
 
 // Owns its activations: they grow to the largest pass and are used again by the next. One pass at a
