@@ -8,13 +8,6 @@
 #include "equitile/plan/walker.h"
 
 namespace equitile {
-namespace {
-
-// Itineraries that are remembered: as many masks as a few layers take turns with, while their row
-// lists stay small beside the buffers.
-constexpr size_t kKnown = 8;
-
-}  // namespace
 
 Executor::Executor(Communicator& comm, ThreadPool& pool, ExecutorOptions options)
     : comm_(comm),
@@ -43,11 +36,19 @@ std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const Block
     homes_ = std::make_shared<const HomeMap>(plan.problem());
     homes_problem_ = plan.problem();
   }
-  if (known_.size() == kKnown) known_.pop_back();
-  known_.insert(known_.begin(),
-                {identity, std::make_shared<const Itinerary>(MakeItinerary(
-                               Lower(plan, mask), homes_, mask, comm_.rank(), head_dim))});
+  Remember(identity, std::make_shared<const Itinerary>(
+                         MakeItinerary(Lower(plan, mask), homes_, mask, comm_.rank(), head_dim)));
   return known_.front().itinerary;
+}
+
+void Executor::Remember(const RunIdentity& identity, std::shared_ptr<const Itinerary> itinerary) {
+  const int64_t bytes = itinerary->Bytes();
+  known_.insert(known_.begin(), {identity, std::move(itinerary), bytes});
+  int64_t total = 0;
+  size_t fits = 0;
+  while (fits < known_.size() && total + known_[fits].bytes <= options_.remembered_bytes)
+    total += known_[fits++].bytes;
+  known_.resize(std::max<size_t>(fits, 1));
 }
 
 RunStats Executor::Run(const Itinerary& itinerary, const LayerCall& call) {

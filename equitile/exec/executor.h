@@ -26,6 +26,9 @@ struct ExecutorOptions {
   // Simulators only: the seconds that work takes, instead of doing it. Output is then undefined.
   std::function<double(const Work& work)> modelled_seconds;
   double modelled_pack_seconds_per_byte = 0;  // then too: nothing is packed
+  // Of plans and masks that are remembered (Prepare): a few layers of the largest masks, all layers
+  // of ordinary ones.
+  int64_t remembered_bytes = int64_t{256} << 20;
 };
 
 // One self-attention over all ranks. Home tokens are those of HomeMap; the (batch, token) line is
@@ -49,8 +52,9 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Collective. Lowers the plan and works out this rank's part of it; remembers the last few, so
-  // that layers and steps with the same plan and mask pay only for hashes. Throws InputError on
+  // Collective. Lowers the plan and works out this rank's part of it; remembers the last ones, as
+  // many as fit remembered_bytes, so that layers and steps with the same plan and mask pay only for
+  // hashes. Throws InputError on
   // every rank where ranks were given different plans, masks or head_dims, naming one that differs
   // from rank 0.
   std::shared_ptr<const Itinerary> Prepare(const Plan& plan, const BlockMask& mask,
@@ -77,7 +81,9 @@ class Executor {
   struct Known {
     RunIdentity identity;
     std::shared_ptr<const Itinerary> itinerary;
+    int64_t bytes = 0;
   };
+  void Remember(const RunIdentity& identity, std::shared_ptr<const Itinerary> itinerary);
   std::vector<Known> known_;  // latest first
   std::unique_ptr<ExecutorBuffers> buffers_;
 };

@@ -230,6 +230,41 @@ TEST(ExecutorBuffers, AreReused) {
   }
 }
 
+// Layers whose masks differ, step after step: none is worked out twice while there is room for all.
+TEST(ExecutorMemory, RemembersEveryLayerThatFits) {
+  constexpr int kLayers = 40;
+  const ExecCase test = AwkwardCases()[0];
+  std::vector<BlockMask> masks;
+  for (uint64_t layer = 0; layer < kLayers; ++layer)
+    masks.push_back(testing::RandomMask(test.lanes, test.grid, 0.4, 100 + layer));
+  const ExecWorkload workload(test);
+  const Plan plan = MakePlan("ulysses", masks[0], workload.Options(2));
+  RunRanks(2, [&](Communicator& comm) {
+    ThreadPool pool(1);
+    Executor roomy(comm, pool);
+    std::vector<std::shared_ptr<const Itinerary>> first;
+    for (const BlockMask& mask : masks) first.push_back(roomy.Prepare(plan, mask, test.head_dim));
+    for (size_t layer = 0; layer < masks.size(); ++layer)
+      EXPECT_EQ(roomy.Prepare(plan, masks[layer], test.head_dim), first[layer]) << layer;
+
+    // Most of an itinerary are its rows, four bytes for each kept block.
+    const int64_t bytes = first[0]->Bytes();
+    int64_t kept = 0;
+    for (const RankStage& stage : first[0]->stages) kept += std::ssize(stage.rows.kv_blocks);
+    EXPECT_GT(bytes, 4 * kept);
+    EXPECT_LT(bytes, 100 * kept);
+
+    Executor narrow(comm, pool, {.remembered_bytes = 3 * bytes});
+    std::weak_ptr<const Itinerary> oldest = narrow.Prepare(plan, masks[0], test.head_dim);
+    narrow.Prepare(plan, masks[1], test.head_dim);
+    EXPECT_FALSE(oldest.expired());
+    for (size_t layer = 2; layer < 6; ++layer) narrow.Prepare(plan, masks[layer], test.head_dim);
+    EXPECT_TRUE(oldest.expired());
+    const std::weak_ptr<const Itinerary> newest = narrow.Prepare(plan, masks[5], test.head_dim);
+    EXPECT_FALSE(newest.expired());
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, ExecutorTest, ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 11, 16));
 
 }  // namespace

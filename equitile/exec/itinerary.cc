@@ -303,6 +303,31 @@ class Maker {
 
 }  // namespace
 
+int64_t Itinerary::Bytes() const {
+  const auto of = [](const auto&... lists) {
+    return static_cast<int64_t>(((lists.capacity() * sizeof(lists[0])) + ... + 0));
+  };
+  int64_t bytes = of(program.stages, program.transfers, program.tasks, program.blocks, stages);
+  for (const KvSet& set : program.kv_sets) bytes += of(set);
+  for (const RankStage& s : stages) {
+    bytes += of(s.pack, s.copy, s.arrival_parcel, s.local_kv, s.local_q, s.own_output);
+    bytes += of(s.rows.rows, s.rows.first, s.rows.kv_blocks);
+    for (const GatheredBlocks* blocks : {&s.gather_kv, &s.gather_q, &s.scatter_out})
+      bytes += of(blocks->blocks, blocks->first_row);
+    for (const auto* parcels : {&s.sends, &s.receives}) {
+      for (const Parcel& parcel : *parcels)
+        bytes += of(parcel.kv, parcel.q, parcel.kv_blocks, parcel.q_blocks);
+    }
+    for (const auto* parcels : {&s.arrivals, &s.returns}) {
+      for (const OutParcel& parcel : *parcels) bytes += of(parcel.tokens, parcel.blocks);
+    }
+    for (const auto* segments : {&s.segments, &s.passed_on}) {
+      for (const Segment& segment : *segments) bytes += of(segment.runs);
+    }
+  }
+  return bytes;
+}
+
 Itinerary MakeItinerary(Program program, std::shared_ptr<const HomeMap> homes,
                         const BlockMask& mask, int32_t rank, int64_t head_dim) {
   return Maker(std::move(program), std::move(homes), mask, rank, head_dim).Make();

@@ -141,6 +141,8 @@ struct Itinerary {
   bool is_ring = false;  // rows are computed in parts, one per stage, and returned after the last
   bool is_local = true;  // nothing leaves or reaches this rank: the kernel reads the sources itself
   int64_t home_floats = 0;
+
+  int64_t Bytes() const;  // of its lists
 };
 
 // The rank's part of Lower(plan, mask).
