@@ -8,6 +8,7 @@
 
 #include "apps/generate_resume.h"
 #include "apps/interrupt.h"
+#include "apps/memory_estimate.h"
 #include "apps/progress.h"
 #include "apps/shell_words.h"
 #include "apps/sidecar.h"
@@ -390,6 +391,7 @@ class RankRun {
 }  // namespace
 
 void RunGenerate(const GenerateRequest& request, const std::string& command) {
+  CheckMemory(request);
   const std::vector<TaskStart> starts = ReadStarts(request);
   const DType weights = WeightsOf(request, starts);
   const InterruptWatch interrupts;

@@ -3,25 +3,12 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <fstream>
-#include <limits>
 #include <utility>
 
+#include "apps/memory_estimate.h"
 #include "equitile/base/timer.h"
 
 namespace equitile {
-namespace {
-
-int64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;) {
-    int64_t kilobytes = 0;
-    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
-  }
-  return std::numeric_limits<int64_t>::max();
-}
-
-}  // namespace
 
 DType ChooseWeights(const GenerateRequest& request) {
   if (request.weights) return *request.weights;

@@ -298,6 +298,30 @@ def test_dry_run_loads_and_writes_nothing(generate, tmp_path):
     assert "memory per rank" in made(generate("-o", "a.mp4", "--dry-run", *SMALL)).out
 
 
+def test_what_cannot_fit_into_memory_is_refused(generate, tmp_path):
+    free = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemAvailable")) * 1024
+    if free > 150e9:
+        pytest.skip("there is memory for everything that the model can make")
+    flags = ["-o", "a.mp4", "-W", 4096, "-H", 4096, "--steps", 1]
+    generate(*flags, "--video-frames", 1021).must_be_refused("4096x4096", "1021 frames", "GB are free", "--dry-run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_takes_rates_from_a_file(generate, tmp_path):
+    def seconds(peak, threads, gflops=50):
+        kernel = [{"head_dim": 32, "block": 64, "dtype": "f32", "gflops": gflops, "row_seconds": 0}]
+        (tmp_path / "m.json").write_text(json.dumps({"version": 1, "target": "avx2", "threads": threads, "peak_gflops": peak,
+                                                     "pack_bytes_per_second": 1e9, "kernel": kernel, "links": []}))
+        report = json.loads(made(generate("-o", "a.mp4", "--dry-run", "--json", "--machine", "m.json", "-t", 2, *SMALL)).out)
+        return report["seconds_steps"], report["seconds_decode"]
+
+    steps, decode = seconds(100, 2)
+    assert seconds(100, 1, 50) == pytest.approx((steps / 2, decode / 2))  # of half the threads
+    assert seconds(200, 2, 100) == pytest.approx((steps / 2, decode / 2))
+    faster = seconds(100, 2, 100)  # attention alone
+    assert steps / 2 < faster[0] < steps and faster[1] == decode
+
+
 def test_dry_run_knows_the_memory(generate, tmp_path):
     flags = ["-o", "a.mp4", "-t", 1, "-W", 256, "-H", 256, "--video-frames", 5, "--steps", 1]
     promised = json.loads(made(generate("--dry-run", "--json", *flags)).out)["bytes_per_rank"]["total"]
