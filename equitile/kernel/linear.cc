@@ -22,6 +22,10 @@ constexpr int64_t kProducedTokens = 32;
 constexpr int64_t kTilesPerThread = 16;
 constexpr int64_t kFewPanels = 8;
 
+// The last tiles become smaller in steps of this many tokens, a multiple of every target's rows per
+// register tile.
+constexpr int64_t kTaperTokens = 12;
+
 void CheckShape(const ConstView& view, const char* name, const Shape& wanted) {
   if (view.shape() == wanted) return;
   throw InputError("[kernel] linear {} {}: must be {}", name, view.shape().ToString(),
@@ -117,25 +121,39 @@ class Call {
   // rows: those of `tokens`, or null.
   void ComputeTiles(Range tokens, const float* rows, int64_t row_stride) {
     const auto panels = static_cast<int64_t>(panels_.size());
-    const int64_t token_tiles = CeilDiv(tokens.size(), kTileTokens);
+    const int64_t most = MaxTilePanels(args_.weights.In());
     const int64_t wanted_tiles = kTilesPerThread * pool_.Threads();
-    const int64_t group = std::clamp(panels * token_tiles / wanted_tiles, kFewPanels, kTilePanels);
+    const int64_t group =
+        std::clamp(panels * CeilDiv(tokens.size(), kTileTokens) / wanted_tiles, kFewPanels, most);
     const int64_t groups = CeilDiv(panels, group);
+    const std::vector<Range> parts = TokenTiles(tokens.size(), groups == 1);
+    const auto token_tiles = static_cast<int64_t>(parts.size());
     // Tokens inside panels: the weights of a group are read from memory once and then stay in the
     // last level cache for all tokens.
     pool_.ParallelFor(groups * token_tiles, [&](int64_t task, int thread) {
       const Range part = EvenPart(panels, task / token_tiles, groups);
-      const int64_t first = task % token_tiles * kTileTokens;
+      const Range in_part = parts[static_cast<size_t>(task % token_tiles)];
       LinearTile tile;
       tile.args = &args_;
-      tile.tokens = {tokens.begin + first,
-                     std::min(tokens.begin + first + kTileTokens, tokens.end)};
+      tile.tokens = {tokens.begin + in_part.begin, tokens.begin + in_part.end};
       tile.panels = std::span(panels_).subspan(static_cast<size_t>(part.begin),
                                                static_cast<size_t>(part.size()));
-      tile.rows = rows == nullptr ? nullptr : rows + first * row_stride;
+      tile.rows = rows == nullptr ? nullptr : rows + in_part.begin * row_stride;
       tile.row_stride = row_stride;
       ComputeLinearTile(tile, workspace_.ForThread(thread));
     });
+  }
+
+  // Tiles of kTileTokens; towards the end, if `taper`, smaller ones, so that no thread waits long
+  // for the last.
+  std::vector<Range> TokenTiles(int64_t tokens, bool taper) const {
+    std::vector<Range> tiles;
+    for (int64_t begin = 0; begin < tokens; begin = tiles.back().end) {
+      const int64_t share = RoundUp((tokens - begin) / (2 * pool_.Threads()), kTaperTokens);
+      const int64_t size = taper ? std::clamp(share, 2 * kTaperTokens, kTileTokens) : kTileTokens;
+      tiles.push_back({begin, std::min(tokens, begin + size)});
+    }
+    return tiles;
   }
 
   const LinearArgs& args_;

@@ -311,6 +311,22 @@ TEST_P(LinearTest, SameBitsForAnyThreadsAndTokenByToken) {
   }
 }
 
+// Many tokens make tiles of more panels than sums that wait; few tokens make narrow ones.
+TEST_P(LinearTest, WideTilesHaveTheBitsOfNarrowOnes) {
+  const Layer layer({.tokens = 1601, .in = 19, .out = 597});
+  Tensor wide = layer.Output(), narrow = layer.Output();
+  LinearArgs args = layer.Args(wide);
+  args.epilogue.activation = Activation::kSilu;
+  RunLayer(args, 1);
+  for (int64_t t = 0; t < 1601; t += 90) {
+    const Range part = {t, std::min<int64_t>(1601, t + 90)};
+    args.x = ConstView(layer.x).Slice(0, part);
+    args.y = narrow.view().Slice(0, part);
+    RunLayer(args, 1);
+  }
+  ExpectSameBits(narrow, wide, "90 tokens a call");
+}
+
 TEST_P(LinearTest, ProducerHasTheBitsOfTheViewAndIsAskedOncePerToken) {
   struct Size {
     int64_t tokens, in, out;

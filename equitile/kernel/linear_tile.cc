@@ -113,18 +113,33 @@ class PanelEpilogue {
   }
   // The same as Finish for strip `strip` of sums that are still in registers.
   template <size_t kRows, size_t kStrips>
-  EQ_TILE void FinishPlain(int64_t first_token, size_t strip,
-                           const Tile<kRows, kStrips>& tile) const {
-    auto* y = static_cast<float*>(args_->y.Address(first_token, begin_));
-    EQ_UNROLL
-    for (size_t r = 0; r < kRows; ++r, y += args_->y.Stride(0)) {
+  EQ_TILE void FinishPlain(int64_t first_token, size_t strip, Tile<kRows, kStrips>& tile) const {
+    if (has_bias_) {
       EQ_UNROLL
       for (size_t i = 0; i < kStripVecs; ++i) {
-        VF v = tile.c[r][strip * kStripVecs + i];
-        if (has_bias_) v = hn::Add(v, hn::LoadU(DF(), bias_ + i * kVecFloats));
-        hn::StoreU(v, DF(), y + i * kVecFloats);
+        const VF bias = hn::Load(DF(), bias_ + i * kVecFloats);
+        EQ_UNROLL
+        for (size_t r = 0; r < kRows; ++r) {
+          VF& c = tile.c[r][strip * kStripVecs + i];
+          c = hn::Add(c, bias);
+        }
       }
     }
+    const int64_t stride = args_->y.Stride(0);
+    auto* y = static_cast<float*>(args_->y.Address(first_token, begin_));
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r, y += stride) {
+      EQ_UNROLL
+      for (size_t i = 0; i < kStripVecs; ++i)
+        hn::StoreU(tile.c[r][strip * kStripVecs + i], DF(), y + i * kVecFloats);
+    }
+  }
+
+  // Touches the output before it is written: lines of y are no neighbours.
+  HWY_INLINE void FetchOutput(int64_t first_token, size_t rows) const {
+    const char* y = static_cast<const char*>(args_->y.Address(first_token, begin_));
+    const int64_t stride = args_->y.Stride(0) * DTypeBytes(args_->y.dtype());
+    for (size_t r = 0; r < rows; ++r, y += stride) __builtin_prefetch(y, 1, 3);
   }
 
   // sums: [rows][16] of tokens first_token, ...
@@ -222,6 +237,11 @@ struct PieceRows {
     } else {
       tile.Load(to, kStripFloats, kPanelSums);
     }
+    if (last) {
+      EQ_UNROLL
+      for (size_t s = 0; s < kStrips; ++s)
+        epilogues[s].FetchOutput(first_token + static_cast<int64_t>(row), kRows);
+    }
     const float *from = a + row * 16, *panel = panels;
     const float* next = ahead + row * depth / kTileTokens * kStripFloats;
     EQ_NO_UNROLL
@@ -300,7 +320,11 @@ void ComputePanels(const LinearTile& tile, const Piece& piece, const PanelColumn
     body.plain = body.plain && epilogues[s].IsPlain();
   }
   body.epilogues = epilogues;
-  ForRowTiles(static_cast<size_t>(tile.tokens.size()), body);
+  if (HWY_LIKELY(tile.tokens.size() == kTileTokens)) {
+    for (size_t row = 0; row < kTileTokens; row += kTileRows) body.template Rows<kTileRows>(row);
+  } else {
+    ForRowTiles(static_cast<size_t>(tile.tokens.size()), body);
+  }
 }
 
 // One token's inputs `depth` to their places among the groups of 16.
@@ -381,7 +405,7 @@ int64_t LinearTileScratchFloats() { return kScratchFloats; }
 
 void ComputeLinearTile(const LinearTile& tile, float* scratch) {
   EQ_DCHECK(tile.tokens.size() <= kTileTokens);
-  EQ_DCHECK(static_cast<int64_t>(tile.panels.size()) <= kTilePanels);
+  EQ_DCHECK(static_cast<int64_t>(tile.panels.size()) <= MaxTilePanels(tile.args->weights.In()));
   HWY_DYNAMIC_DISPATCH(ComputeTile)(tile, scratch);
 }
 

@@ -50,6 +50,9 @@ inline constexpr int64_t kTileTokens = 96;  // a multiple of every target's rows
 inline constexpr int64_t kTilePanels = 32;
 inline constexpr int64_t kPieceDepth = 256;
 
+// Panels of a tile at most: without waiting sums, which a single piece does not have, more.
+constexpr int64_t MaxTilePanels(int64_t in) { return in <= kPieceDepth ? 64 : kTilePanels; }
+
 // Floats of scratch that ComputeLinearTile needs.
 int64_t LinearTileScratchFloats();
 void ComputeLinearTile(const LinearTile& tile, float* scratch);
