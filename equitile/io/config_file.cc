@@ -79,11 +79,6 @@ std::optional<int64_t> ConfigFile::FindInteger(const char* key, int64_t min, int
   return Integer(key, 0, min, max);
 }
 
-std::optional<double> ConfigFile::FindNumber(const char* key, double min, double max) const {
-  if (!Has(key)) return std::nullopt;
-  return Number(key, 0, min, max);
-}
-
 std::optional<std::string> ConfigFile::FindText(const char* key) const {
   if (!Has(key)) return std::nullopt;
   return Text(key, "");

@@ -39,7 +39,6 @@ class ConfigFile {
   // Nothing where the key is missing or null.
   std::optional<int64_t> FindInteger(const char* key, int64_t min = 0,
                                      int64_t max = int64_t{1} << 31) const;
-  std::optional<double> FindNumber(const char* key, double min = -1e300, double max = 1e300) const;
   std::optional<std::string> FindText(const char* key) const;
   // The elements of a list of texts and nulls (null: ""), as model_index.json has them.
   std::optional<std::vector<std::string>> FindTexts(const char* key) const;

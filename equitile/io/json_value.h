@@ -42,7 +42,6 @@ class JsonValue {
   std::vector<int32_t> Integers(int64_t min, int64_t max) const;
   bool IsInteger() const { return json_.is_number_integer(); }
   bool IsText() const { return json_.is_string(); }
-  bool IsObject() const { return json_.is_object(); }
   const Json& json() const { return json_; }
   auto Items() const {
     if (!json_.is_object()) Fail("must be an object");

@@ -78,4 +78,9 @@ void MappedFile::Forget(std::span<const std::byte> bytes) const {
   }
 }
 
+void MappedFile::ReadAhead(bool on) const {
+  if (!copy_.empty() || bytes_.empty()) return;
+  ::madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), on ? MADV_NORMAL : MADV_RANDOM);
+}
+
 }  // namespace equitile

@@ -25,6 +25,10 @@ class MappedFile {
   // be read.
   void Forget(std::span<const std::byte> bytes) const;
 
+  // Whether touching a page may read its neighbours too, as it does unless told. Off for a few
+  // looks far apart: read ahead they would be the whole file.
+  void ReadAhead(bool on) const;
+
  private:
   std::vector<std::byte> copy_;  // of what cannot be mapped
   std::span<const std::byte> bytes_;

@@ -194,6 +194,7 @@ uint64_t TensorFiles::Fingerprint() const {
   std::sort(order.begin(), order.end(),
             [](const StoredTensor* a, const StoredTensor* b) { return a->name < b->name; });
   constexpr size_t kPartBytes = 256, kParts = 8;
+  for (const auto& file : files_) file->map.ReadAhead(false);
   Hasher hasher;
   for (const StoredTensor* tensor : order) {
     hasher.Add(std::string_view(tensor->name)).Add(tensor->type);
@@ -205,6 +206,7 @@ uint64_t TensorFiles::Fingerprint() const {
       hasher.Add(Fnv1a64(bytes.subspan(end - length, length)));
     }
   }
+  for (const auto& file : files_) file->map.ReadAhead(true);
   return hasher.Digest();
 }
 

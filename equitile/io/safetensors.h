@@ -48,7 +48,7 @@ class TensorFiles {
   void Forget(const StoredTensor& tensor) const;
 
   // A number that changes with any name, type, shape or byte that it looks at: all headers, and
-  // parts of every tensor spread over it, so that 28 GB are told apart from others in no time.
+  // parts of every tensor spread over it. Reads those parts alone: kilobytes of 28 GB.
   uint64_t Fingerprint() const;
 
  private:

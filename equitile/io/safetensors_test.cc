@@ -1,8 +1,13 @@
 #include "equitile/io/safetensors.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <numeric>
 
 #include "equitile/base/error.h"
@@ -231,6 +236,70 @@ TEST_F(Shards, FingerprintIsOfTheWeightsNotOfTheSharding) {
   };
   EXPECT_EQ(write(bytes_), sharded);
   EXPECT_NE(write(Count(8, 1)), sharded);
+}
+
+// What fuzzing begins with: files that are taken, and whole within its -max_len.
+TEST(Safetensors, SeedsOfTheFuzzer) {
+  int seeds = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(EQUITILE_TEST_DATA "/fuzz")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    ++seeds;
+    EXPECT_LE(entry.file_size(), 4096u) << entry.path();
+    EXPECT_NO_THROW(TensorFiles::OpenFile(entry.path())) << entry.path();
+  }
+  EXPECT_GE(seeds, 3);
+}
+
+// At any address, and of any shape: kernels get aligned rows, in place where they are.
+TEST(StoredMatrix, IsAligned) {
+  alignas(8) std::byte storage[64] = {};
+  const float values[] = {1, -2, 3, 4, 5, 6};
+  for (size_t offset = 0; offset < 8; ++offset) {
+    std::memcpy(storage + offset, values, sizeof(values));
+    const StoredTensor tensor{.name = "x",
+                              .type = StoredType::kF32,
+                              .shape = {2, 3, 1},
+                              .bytes = {storage + offset, sizeof(values)},
+                              .file = "x"};
+    const StoredMatrix matrix(tensor, 2, 3);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(matrix.view().Address(0, 0)) % sizeof(float), 0u);
+    EXPECT_EQ(matrix.view().Address(0, 0) == storage + offset, offset % 4 == 0);
+    for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(matrix.view().Load(i / 3, i % 3), values[i]);
+  }
+}
+
+// Pages of a file that are in memory, whoever has read them.
+int64_t CachedPages(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  const auto size = static_cast<size_t>(std::filesystem::file_size(path));
+  void* map = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0);
+  ::close(fd);
+  EXPECT_NE(map, MAP_FAILED);
+  std::vector<unsigned char> cached(size / static_cast<size_t>(::sysconf(_SC_PAGESIZE)) + 1);
+  EXPECT_EQ(::mincore(map, size, cached.data()), 0);
+  ::munmap(map, size);
+  return std::count_if(cached.begin(), cached.end(), [](unsigned char c) { return c & 1; });
+}
+
+// Tensors of 8 MB each, of which nothing is on the disk, nor in memory before it is read.
+TEST(Fingerprint, ReadsWhatItLooksAt) {
+  constexpr int64_t kTensors = 8, kBytes = 8 << 20;
+  const TempFolder folder;
+  const std::filesystem::path path = folder / "x.safetensors";
+  std::string entries;
+  for (int64_t i = 0; i < kTensors; ++i) {
+    entries += (i > 0 ? "," : "") + Entry(fmt::format("t{}", i), "U8", fmt::format("[{}]", kBytes),
+                                          fmt::format("[{},{}]", i * kBytes, (i + 1) * kBytes));
+  }
+  const std::string start = File("{" + entries + "}", "");
+  std::ofstream(path, std::ios::binary) << start;
+  std::filesystem::resize_file(path, start.size() + kTensors * kBytes);
+  const TensorFiles files = TensorFiles::OpenFile(path);
+  const int64_t before = CachedPages(path);
+  if (before > 2048) GTEST_SKIP() << "a file system without a cache of its own";
+  EXPECT_NE(files.Fingerprint(), 0u);
+  // Eight parts of each, on one page or two.
+  EXPECT_LE(CachedPages(path) - before, kTensors * 8 * 2);
 }
 
 TEST_F(Shards, MissingOnes) {

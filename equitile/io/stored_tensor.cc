@@ -130,17 +130,6 @@ std::optional<DType> DTypeOf(StoredType type) {
   }
 }
 
-StoredType StoredTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kBF16:
-      return StoredType::kBF16;
-    case DType::kF16:
-      return StoredType::kF16;
-    default:
-      return StoredType::kF32;
-  }
-}
-
 int64_t StoredTensor::Elements() const {
   int64_t elements = 1;
   for (int64_t extent : shape) elements *= extent;
@@ -214,6 +203,19 @@ std::vector<int64_t> StoredTensor::Integers() const {
   std::vector<int64_t> values(static_cast<size_t>(Elements()));
   if (!bytes.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
+}
+
+StoredMatrix::StoredMatrix(const StoredTensor& tensor, int64_t rows, int64_t columns) {
+  const DType dtype = tensor.FloatType();
+  EQ_CHECK(rows * columns == tensor.Elements(), "{} x {} of tensor '{}'", rows, columns,
+           tensor.name);
+  const void* data = tensor.bytes.data();
+  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeBytes(dtype)) != 0) {
+    copy_ = AlignedBuffer<std::byte>(static_cast<int64_t>(tensor.bytes.size()));
+    std::memcpy(copy_.data(), data, tensor.bytes.size());
+    data = copy_.data();
+  }
+  view_ = ConstView(data, dtype, {rows, columns});
 }
 
 }  // namespace equitile

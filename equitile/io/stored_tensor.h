@@ -10,9 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "equitile/base/aligned_buffer.h"
 #include "equitile/tensor/dtype.h"
 #include "equitile/tensor/shape.h"
 #include "equitile/tensor/tensor.h"
+#include "equitile/tensor/view.h"
 
 namespace equitile {
 
@@ -46,7 +48,6 @@ std::string_view StoredTypeName(StoredType type);  // as in the file: "BF16"
 int64_t StoredTypeBits(StoredType type);
 std::optional<StoredType> ParseStoredType(std::string_view name);
 std::optional<DType> DTypeOf(StoredType type);  // nothing for what kernels do not compute with
-StoredType StoredTypeOf(DType dtype);
 
 struct StoredTensor {
   std::string name;
@@ -70,6 +71,20 @@ struct StoredTensor {
   Tensor ToF32() const;
   std::vector<float> Floats() const;  // any rank
   std::vector<int64_t> Integers() const;
+};
+
+// A stored tensor as a matrix that kernels may read: in place, or copied where the file does not
+// align it. The tensor's bytes must outlive it.
+class StoredMatrix {
+ public:
+  // rows x columns elements, whatever the stored shape. Throws InputError unless they are floats.
+  StoredMatrix(const StoredTensor& tensor, int64_t rows, int64_t columns);
+
+  const ConstView& view() const { return view_; }
+
+ private:
+  AlignedBuffer<std::byte> copy_;
+  ConstView view_;
 };
 
 }  // namespace equitile

@@ -57,6 +57,7 @@ void CheckSizes(const GenerationConfig& config) {
     throw InputError("[model] {} frames: must be 4 n + 1, from 1 to {}; {} would work",
                      config.frames, kMaxFrames, Nearest(config.frames, 4, 1, kMaxFrames));
   }
+  MakeSchedule(config.sampler, config.steps, config.flow_shift);  // throws
 }
 
 int64_t RoundedFrames(int64_t frames) {

@@ -35,7 +35,8 @@ struct GenerationConfig {
 // The defaults of a checkpoint: generation_config.json, then scheduler_config.json, then Wan's.
 GenerationConfig ReadGenerationConfig(const CheckpointFolder& folder);
 
-// Throws InputError, naming the nearest sizes that work, for what the model cannot make.
+// Throws InputError, naming the nearest sizes that work, for what the model cannot make, and for
+// schedules that MakeSchedule refuses.
 void CheckSizes(const GenerationConfig& config);
 
 // As diffusers does with a count that is not 4 n + 1: 7 gives 5, 8 gives 9.

@@ -44,6 +44,10 @@ TEST(GenerationConfig, NamesTheNearestSizesThatWork) {
   EXPECT_EQ(Complaint({.frames = 4}), "1 or 5 would work");
   EXPECT_EQ(Complaint({.frames = 6}), "5 or 9 would work");
   EXPECT_EQ(Complaint({.frames = 5000}), "4093 would work");
+  GenerationConfig crowded;
+  crowded.steps = 1000;
+  crowded.flow_shift = 1000;
+  EXPECT_EQ(Complaint(crowded), "use fewer steps or a smaller shift");
 }
 
 TEST(GenerationConfig, RoundsFramesAsDiffusersDoes) {

@@ -26,7 +26,6 @@ class Sampler {
   int64_t steps() const { return static_cast<int64_t>(schedule_.timesteps.size()); }
   int64_t step() const { return state_.step; }
   bool done() const { return step() == steps(); }
-  float Timestep() const { return schedule_.timesteps[static_cast<size_t>(step())]; }
 
   // One step: `latents` from x_i to x_{i+1}, given the model's velocity at x_i. The sizes are the
   // same in every step.

@@ -67,6 +67,15 @@ void ExpectNear(std::span<const float> found, std::span<const float> expected,
   for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 4e-6) << what;
 }
 
+TEST(Schedule, RefusesStepsOfTheSameNoise) {
+  EXPECT_THROW(MakeSchedule(SamplerKind::kUniPc, 1000, 1000), InputError);
+  EXPECT_THROW(MakeSchedule(SamplerKind::kUniPc, 100000, 1000), InputError);
+  for (SamplerKind kind : {SamplerKind::kUniPc, SamplerKind::kUniPcB, SamplerKind::kEuler}) {
+    for (double shift : {1e-3, 1.0, 12.0, 900.0}) EXPECT_NO_THROW(MakeSchedule(kind, 1000, shift));
+    EXPECT_NO_THROW(MakeSchedule(kind, 1, 1000));
+  }
+}
+
 TEST(Sampler, FollowsTheTracesOfDiffusers) {
   int traces = 0;
   for (const StoredTensor& tensor : Golden().tensors()) {

@@ -1,6 +1,8 @@
 #include "equitile/model/schedule.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "equitile/base/error.h"
 #include "equitile/io/config_file.h"
@@ -134,8 +136,18 @@ SamplerKind ParseSamplerKind(std::string_view name) {
 
 Schedule MakeSchedule(SamplerKind kind, int64_t steps, double shift) {
   EQ_CHECK(steps >= 1 && shift > 0, "{} steps, shift {}", steps, shift);
-  return kind == SamplerKind::kEuler ? EulerSchedule(steps, shift)
-                                     : UniPcSchedule(kind == SamplerKind::kUniPcB, steps, shift);
+  Schedule schedule = kind == SamplerKind::kEuler
+                          ? EulerSchedule(steps, shift)
+                          : UniPcSchedule(kind == SamplerKind::kUniPcB, steps, shift);
+  const auto& sigmas = schedule.sigmas;
+  if (std::adjacent_find(sigmas.begin(), sigmas.end(), std::less_equal<>()) != sigmas.end()) {
+    throw InputError(
+        "[model] {} steps with a flow shift of {}: neighbouring steps have the same noise; use "
+        "fewer "
+        "steps or a smaller shift",
+        steps, shift);
+  }
+  return schedule;
 }
 
 SchedulerConfig ReadSchedulerConfig(const std::filesystem::path& path) {

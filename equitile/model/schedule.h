@@ -23,7 +23,8 @@ struct Schedule {
   std::vector<float> timesteps;  // [steps], what the model is given; whole numbers for UniPC
 };
 
-// Bit for bit what diffusers computes. steps >= 1, shift > 0.
+// Bit for bit what diffusers computes. steps >= 1, shift > 0. Throws InputError where sigmas do not
+// fall in every step: neighbours that are equal as f32 leave a sampler nothing to divide by.
 Schedule MakeSchedule(SamplerKind kind, int64_t steps, double shift);
 
 // scheduler_config.json: which sampler, and its shift. Throws InputError where a switch is set that

@@ -15,26 +15,6 @@ namespace {
 
 constexpr int64_t kMaxPromptTokens = 1 << 14;  // the position bias is tokens^2 per head
 
-// A stored matrix [out, in]; copied where the file does not align it.
-class Matrix {
- public:
-  explicit Matrix(const StoredTensor& tensor) {
-    const DType dtype = tensor.FloatType();
-    const void* data = tensor.bytes.data();
-    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeBytes(dtype)) != 0) {
-      copy_ = AlignedBuffer<std::byte>(static_cast<int64_t>(tensor.bytes.size()));
-      std::memcpy(copy_.data(), data, tensor.bytes.size());
-      data = copy_.data();
-    }
-    view_ = ConstView(data, dtype, {tensor.shape[0], tensor.shape[1]});
-  }
-  const ConstView& view() const { return view_; }
-
- private:
-  AlignedBuffer<std::byte> copy_;
-  ConstView view_;
-};
-
 float LoadUnaligned(const std::byte* at, DType dtype) {
   if (dtype == DType::kF32) {
     float value;
@@ -184,11 +164,12 @@ class Umt5Encoder::Run {
   // y = x times the stacked matrices, packed here: bf16 stays bf16, all else becomes f32.
   void Multiply(const std::vector<std::string>& names, const LinearInput& x,
                 const LinearEpilogue& epilogue, const View& y) {
-    std::vector<Matrix> matrices;
+    std::vector<StoredMatrix> matrices;
     std::vector<ConstView> views;
     DType dtype = DType::kBF16;
     for (const std::string& name : names) {
-      matrices.emplace_back(encoder_.files_[name]);
+      const StoredTensor& stored = encoder_.files_[name];
+      matrices.emplace_back(stored, stored.shape[0], stored.shape[1]);
       views.push_back(matrices.back().view());
       if (views.back().dtype() != DType::kBF16) dtype = DType::kF32;
     }

@@ -128,32 +128,13 @@ void CheckSize(const Layout& layout, std::span<const std::byte> bytes) {
   }
 }
 
-// A stored matrix [out, in]; copied where the file does not align it.
-class Matrix {
- public:
-  Matrix(const StoredTensor& tensor, const Entry& entry) {
-    const DType dtype = tensor.FloatType();
-    const void* data = tensor.bytes.data();
-    if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeBytes(dtype)) != 0) {
-      copy_ = AlignedBuffer<std::byte>(static_cast<int64_t>(tensor.bytes.size()));
-      std::memcpy(copy_.data(), data, tensor.bytes.size());
-      data = copy_.data();
-    }
-    view_ = ConstView(data, dtype, {entry.out, entry.in});
-  }
-  const ConstView& view() const { return view_; }
-
- private:
-  AlignedBuffer<std::byte> copy_;
-  ConstView view_;
-};
-
 void PackMatrix(const TensorFiles& files, const Entry& entry, std::span<std::byte> to,
                 ThreadPool& pool) {
-  std::vector<Matrix> matrices;
+  std::vector<StoredMatrix> matrices;
   std::vector<ConstView> views;
-  for (const std::string& name : entry.tensors) matrices.emplace_back(files[name], entry);
-  for (const Matrix& matrix : matrices) views.push_back(matrix.view());
+  for (const std::string& name : entry.tensors)
+    matrices.emplace_back(files[name], entry.out, entry.in);
+  for (const StoredMatrix& matrix : matrices) views.push_back(matrix.view());
   const int64_t bad = PackLinear(views, entry.dtype, to, pool);
   if (bad >= 0) files[entry.tensors[static_cast<size_t>(bad)]].CheckFinite();
 }

@@ -31,9 +31,9 @@ struct WanBlockWeights {
   WanLinear ffn_in, ffn_out;
 };
 
-// Views of packed bytes that somebody else owns. Matrices are stored as `dtype` (f32 or bf16), those
-// of the time embedder and everything else as f32, as checkpoints that diffusers saves in bf16 are:
-// packed as bf16 they lose nothing.
+// Views of packed bytes that somebody else owns. Matrices are stored as `dtype` (f32 or bf16),
+// those of the time embedder and everything else as f32, as checkpoints that diffusers saves in
+// bf16 are: packed as bf16 they lose nothing.
 class WanWeights {
  public:
   WanWeights() = default;
