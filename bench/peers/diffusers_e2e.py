@@ -88,6 +88,7 @@ def main():
     if arguments.alone:
         return diffusers_run(arguments)
     peers.import_torch(arguments.threads)
+    peers.import_diffusers()
     subprocess.run([peers.ROOT / "scripts/build", "release", "equitile_app"], check=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)

@@ -27,15 +27,6 @@ TOLERANCE = 1e-3
 SHAPES = {"wan-1.3b": dict(num_attention_heads=12, ffn_dim=8960), "wan-14b": dict(num_attention_heads=40, ffn_dim=13824)}
 
 
-def import_diffusers():
-    try:
-        import diffusers
-    except ImportError:
-        sys.exit("this bench compares with diffusers, which is not installed beside torch. For example:\n"
-                 f"  {sys.executable} -m pip install diffusers==0.42.1 transformers")
-    return diffusers
-
-
 def random_checkpoint(torch, diffusers, arguments, folder):
     """A transformer of the given shape with random weights, as diffusers initialises and saves it."""
     torch.manual_seed(0)
@@ -129,7 +120,7 @@ def only(torch, arguments, config):
     inputs = Inputs(torch, config, arguments)
     # Imports, and one operation each, so that what libraries set up does not count.
     torch.nn.functional.linear(torch.ones(64, 64), torch.ones(64, 64))
-    library, diffusers = peers.load_equitile(), import_diffusers()
+    library, diffusers = peers.load_equitile(), peers.import_diffusers()
     diffusers.WanTransformer3DModel
     before = memory_bytes("VmRSS")
     if arguments.only == "diffusers":
@@ -157,7 +148,7 @@ def main():
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch = peers.import_torch(arguments.threads)
-    diffusers = import_diffusers()
+    diffusers = peers.import_diffusers()
     diffusers.utils.logging.disable_progress_bar()
     if arguments.text_tokens is None:
         generation = pathlib.Path(arguments.model) / "generation_config.json"

@@ -23,19 +23,10 @@ import peers
 TOLERANCE = 1e-3  # of frames in [-1, 1]: an eighth of a level of 8 bits
 
 
-def import_diffusers():
-    try:
-        import diffusers
-    except ImportError:
-        sys.exit("this bench compares with diffusers, which is not installed beside torch. For example:\n"
-                 f"  {sys.executable} -m pip install diffusers==0.42.1 transformers")
-    return diffusers
-
-
 class Diffusers:
     def __init__(self, torch, folder, threads):
         self.torch = torch
-        self.model = import_diffusers().AutoencoderKLWan.from_pretrained(folder, torch_dtype=torch.float32).eval()
+        self.model = peers.import_diffusers().AutoencoderKLWan.from_pretrained(folder, torch_dtype=torch.float32).eval()
         view = (1, -1, 1, 1, 1)
         self.mean = torch.tensor(self.model.config.latents_mean).view(view)
         self.scale = 1.0 / torch.tensor(self.model.config.latents_std).view(view)
@@ -127,7 +118,7 @@ def main():
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     torch = peers.import_torch(arguments.threads)
     if arguments.alone:
-        import_diffusers().AutoencoderKLWan  # loads what it needs
+        peers.import_diffusers().AutoencoderKLWan  # loads what it needs
         before = peak_bytes()
         contestant = PEERS[arguments.alone](torch, arguments.model, arguments.threads)
         latents = make_latents(torch, arguments)
@@ -139,7 +130,7 @@ def main():
         if arguments.model == "wan":
             torch.manual_seed(0)
             folder = pathlib.Path(scratch)
-            import_diffusers().AutoencoderKLWan().save_pretrained(folder)
+            peers.import_diffusers().AutoencoderKLWan().save_pretrained(folder)
         elif (folder / "vae").is_dir():
             folder = folder / "vae"
         (compare_memory(arguments, folder) if arguments.memory else compare_time(torch, arguments, folder))

@@ -23,6 +23,16 @@ def import_torch(threads):
     return torch
 
 
+def import_diffusers():
+    try:
+        import diffusers
+        import transformers  # noqa: F401 (WanPipeline's text encoder)
+    except ImportError as error:
+        sys.exit(f"this bench compares with diffusers, and {error.name} is not installed beside torch. For example:\n"
+                 f"  {sys.executable} -m pip install diffusers==0.42.1 transformers")
+    return diffusers
+
+
 def import_equitile():
     """The Python package: as installed by `pip install .`, else from the build folder, where this Python can load it."""
     try:

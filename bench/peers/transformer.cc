@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "bench/peers/peers.h"
+#include "equitile/comm/solo/solo.h"
+#include "equitile/exec/executor.h"
 #include "equitile/kernel/target.h"
-#include "equitile/model/local_attention.h"
+#include "equitile/model/layer_attention.h"
 #include "equitile/model/wan_transformer.h"
 
 namespace {
@@ -16,6 +18,7 @@ using namespace equitile;
 struct Model {
   Model(int threads, const std::filesystem::path& folder, DType dtype)
       : pool(threads),
+        executor(comm, pool),
         config(ReadWanConfig(folder / "config.json")),
         bytes(WanWeights::Bytes(config, dtype)) {
     WanWeights::Pack(TensorFiles::OpenFolder(folder), config, dtype, bytes.span(), pool);
@@ -24,12 +27,14 @@ struct Model {
   }
 
   ThreadPool pool;
+  SoloCommunicator comm;
+  Executor executor;
   WanConfig config;
   AlignedBuffer<std::byte> bytes;
   WanWeights weights;
   std::optional<WanTransformer> transformer;
   std::vector<WanText> texts;
-  std::optional<LocalAttention> attention;
+  std::optional<LayerAttention> attention;  // as `generate` runs it
   int64_t attention_tokens = 0;
   AlignedBuffer<float> rows;
 };
@@ -68,7 +73,11 @@ int equitile_wan_run(void* handle, const float* latent, int64_t frames, int64_t 
     const ConstView view(latent, {config.in_channels, frames, height, width});
     const int64_t tokens = PatchGrid(view, config.patch).VideoTokens();
     if (model.attention_tokens != tokens) {
-      model.attention.emplace(Lanes{items, config.heads}, tokens, config.head_dim, model.pool);
+      model.attention.emplace(
+          model.executor,
+          std::vector{BlockMask::Dense({.batch = items, .heads = config.heads},
+                                       {.q_tokens = tokens, .kv_tokens = tokens})},
+          LayerAttention::Options{.head_dim = config.head_dim, .layers = config.layers});
       model.rows = AlignedBuffer<float>(items * tokens * config.OutFeatures());
       model.attention_tokens = tokens;
     }

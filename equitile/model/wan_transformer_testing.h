@@ -10,8 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "equitile/kernel/attention.h"
 #include "equitile/kernel/patches.h"
-#include "equitile/model/local_attention.h"
+#include "equitile/model/self_attention.h"
 #include "equitile/model/wan_transformer.h"
 #include "equitile/tensor/tensor.h"
 
@@ -22,6 +23,40 @@ inline bool SameBits(const Tensor& a, const Tensor& b) {
          std::memcmp(a.DataAs<float>(), b.DataAs<float>(),
                      static_cast<size_t>(a.Elements()) * sizeof(float)) == 0;
 }
+
+// Dense self-attention where all tokens are at home, as one call of the kernel: what the executor's
+// is compared with.
+class LocalAttention {
+ public:
+  LocalAttention(Lanes lanes, int64_t tokens, int64_t head_dim, ThreadPool& pool)
+      : lanes_(lanes),
+        grid_{.q_tokens = tokens, .kv_tokens = tokens},
+        head_dim_(head_dim),
+        pool_(pool),
+        rows_(AttentionRows::Dense(lanes, grid_)) {}
+
+  void operator()(const SelfAttentionCall& call) {
+    AttentionArgs args;
+    args.lanes = lanes_;
+    args.grid = grid_;
+    args.head_dim = head_dim_;
+    args.scale = call.scale;
+    args.rows = &rows_;
+    args.q = call.q;
+    args.k = call.k;
+    args.v = call.v;
+    args.out = View(call.out, {lanes_.batch, grid_.q_tokens, lanes_.heads, head_dim_});
+    Attention(args, pool_, workspace_);
+  }
+
+ private:
+  Lanes lanes_;
+  BlockGrid grid_;
+  int64_t head_dim_;
+  ThreadPool& pool_;
+  AttentionRows rows_;
+  AttentionWorkspace workspace_;
+};
 
 // Self-attention over ranks: each writes its q, k, v rows into one place; the first computes; each
 // takes its part.
