@@ -86,7 +86,9 @@ bool Take(std::string_view& text, int base, char end, T& value) {
 std::optional<Leftover> AsLeftover(const fs::path& path) {
   const std::string name = path.filename().string();
   std::string_view rest = name;
-  if (!rest.starts_with('.') || !rest.ends_with(kEnd)) return std::nullopt;
+  if (rest.size() <= kEnd.size() || !rest.starts_with('.') || !rest.ends_with(kEnd)) {
+    return std::nullopt;
+  }
   rest.remove_prefix(1);
   rest.remove_suffix(kEnd.size());
   const size_t dot = rest.rfind('.');
