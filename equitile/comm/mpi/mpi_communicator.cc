@@ -18,6 +18,10 @@ constexpr int kLooks = 200;
 constexpr int kYields = 2000;
 constexpr timespec kNap = {.tv_sec = 0, .tv_nsec = 50'000};
 
+// Numbers of all ranks that are gathered at a time, to be combined in rank order: whatever a
+// reduction's size, this is its memory.
+constexpr size_t kGatherBytes = size_t{1} << 22;
+
 void CheckTags(MPI_Comm comm) {
   int* highest = nullptr;
   int known = 0;
@@ -54,7 +58,9 @@ MpiCommunicator::Transfer& MpiCommunicator::NewTransfer(CommRequest& request, si
   request.id = free_.back();
   free_.pop_back();
   Transfer& transfer = transfers_[static_cast<size_t>(request.id)];
-  const size_t chunks = std::max<size_t>(1, (bytes + chunk_bytes_ - 1) / chunk_bytes_);
+  // The last chunk is never full: both sides can tell where a message ends, also where their sizes
+  // differ by whole chunks.
+  const size_t chunks = bytes / chunk_bytes_ + 1;
   transfer.chunks.assign(chunks, MPI_REQUEST_NULL);
   transfer.statuses.resize(chunks);
   transfer.bytes = bytes;
@@ -103,7 +109,10 @@ bool MpiCommunicator::Test(CommRequest& request) {
   int done = 0;
   const int code = MPI_Testall(static_cast<int>(transfer.chunks.size()), transfer.chunks.data(),
                                &done, transfer.statuses.data());
-  if (done == 0 && code == MPI_SUCCESS) return false;
+  if (done == 0 && code == MPI_SUCCESS) {
+    CheckFullChunks(transfer);
+    return false;
+  }
   CheckArrival(transfer, code);
   Spend(request);
   return true;
@@ -116,6 +125,22 @@ void MpiCommunicator::Wait(CommRequest& request) {
   CheckArrival(transfer, MPI_Waitall(static_cast<int>(transfer.chunks.size()),
                                      transfer.chunks.data(), transfer.statuses.data()));
   Spend(request);
+}
+
+// A short chunk where a full one should be ends a message that is shorter than asked for: the rest
+// would be waited for in vain.
+void MpiCommunicator::CheckFullChunks(const Transfer& transfer) {
+  if (!transfer.is_receive) return;
+  for (size_t i = 0; i + 1 < transfer.chunks.size(); ++i) {
+    int arrived = 0, count = 0;
+    MPI_Status status;
+    EQ_MPI(MPI_Request_get_status(transfer.chunks[i], &arrived, &status));
+    if (arrived == 0) return;
+    EQ_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
+    const size_t bytes = static_cast<size_t>(count);
+    if (bytes != chunk_bytes_)
+      Fail(transfer, fmt::format("{} bytes came", i * chunk_bytes_ + bytes));
+  }
 }
 
 // A receive that is too short is MPI's error, one that is too long is ours.
@@ -136,7 +161,10 @@ void MpiCommunicator::CheckArrival(const Transfer& transfer, int code) {
   if (wrong.empty() && transfer.is_receive && arrived != transfer.bytes) {
     wrong = fmt::format("{} bytes came", arrived);
   }
-  if (wrong.empty()) return;
+  if (!wrong.empty()) Fail(transfer, wrong);
+}
+
+void MpiCommunicator::Fail(const Transfer& transfer, const std::string& wrong) {
   Abort(fmt::format("[comm] {} rank {} with tag {}, {} bytes: {}",
                     transfer.is_receive ? "message from" : "message to", transfer.peer,
                     transfer.tag, transfer.bytes, wrong),
@@ -204,17 +232,21 @@ void MpiCommunicator::Barrier() {
 template <typename Number>
 void MpiCommunicator::AllReduceNumbers(std::span<Number> values, Reduce op, MPI_Datatype type) {
   ThrowIfFailed();
-  const size_t count = values.size();
-  if (count == 0) return;
-  EQ_CHECK(count * static_cast<size_t>(size_) < kChunkBytes, "{} numbers", count);
-  std::vector<Number> all(count * static_cast<size_t>(size_));
-  MPI_Request request = MPI_REQUEST_NULL;
-  EQ_MPI(MPI_Iallgather(values.data(), static_cast<int>(count), type, all.data(),
-                        static_cast<int>(count), type, comm_, &request));
-  WaitFor(request);
-  std::copy_n(all.begin(), count, values.begin());
-  for (size_t i = count; i < all.size(); ++i) {
-    values[i % count] = Combine(values[i % count], all[i], op);
+  const auto ranks = static_cast<size_t>(size_);
+  const size_t most =
+      std::max<size_t>(1, std::min(kGatherBytes, chunk_bytes_) / (ranks * sizeof(Number)));
+  std::vector<Number> all(std::min(most, values.size()) * ranks);
+  while (!values.empty()) {
+    const size_t count = std::min(most, values.size());
+    MPI_Request request = MPI_REQUEST_NULL;
+    EQ_MPI(MPI_Iallgather(values.data(), static_cast<int>(count), type, all.data(),
+                          static_cast<int>(count), type, comm_, &request));
+    WaitFor(request);
+    std::copy_n(all.begin(), count, values.begin());
+    for (size_t i = count; i < count * ranks; ++i) {
+      values[i % count] = Combine(values[i % count], all[i], op);
+    }
+    values = values.subspan(count);
   }
 }
 

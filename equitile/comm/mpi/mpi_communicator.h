@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "equitile/base/function_ref.h"
@@ -60,6 +61,8 @@ class MpiCommunicator final : public Communicator {
   Transfer& NewTransfer(CommRequest& request, size_t bytes, int32_t peer, int32_t tag);
   Transfer& At(CommRequest request);
   void CheckArrival(const Transfer& transfer, int code);
+  void CheckFullChunks(const Transfer& transfer);
+  [[noreturn]] void Fail(const Transfer& transfer, const std::string& wrong);
   void Spend(CommRequest& request);
   void ThrowIfFailed();
   // Polls until `done`, leaving the core to others while nothing happens.

@@ -23,6 +23,7 @@ TEST(Mpi, MessagesInChunks) {
   comm_testing::AllToAll(comm);
   comm_testing::ManyInOrder(comm);
   comm_testing::Collectives(comm);
+  comm_testing::SumsAgree(comm);
   comm.Close();
 }
 
@@ -72,8 +73,14 @@ TEST(Mpi, AFailureReachesEveryRank) {
 
 TEST(Mpi, SizesMustAgree) {
   if (MpiTestRanks().size() < 2) return;
-  for (const size_t sent : {size_t{3}, size_t{5}}) {
-    auto* leaked = new MpiCommunicator(MPI_COMM_WORLD, 60);
+  // In one chunk, and with chunks of two bytes, where some differ by whole chunks.
+  struct Case {
+    size_t sent, chunk_bytes;
+  };
+  for (const auto& [sent, chunk_bytes] :
+       {Case{3, 100}, {5, 100}, {3, 2}, {5, 2}, {2, 2}, {6, 2}, {0, 2}, {8, 2}}) {
+    SCOPED_TRACE(fmt::format("{} bytes in chunks of {}", sent, chunk_bytes));
+    auto* leaked = new MpiCommunicator(MPI_COMM_WORLD, 60, chunk_bytes);
     std::vector<std::byte> bytes(leaked->rank() == 0 ? sent : 4);
     try {
       if (leaked->rank() == 0) {
