@@ -79,8 +79,8 @@ class Prefetcher {
 struct Ahead {
   size_t size = 0;
   const float* strips[2][kChunkStrips];  // keys, values
-  size_t pass = 0, passes;  // this query strip, or pair of them, among those of the group
-  size_t strip_bytes;
+  size_t pass = 0, passes = 1;  // this query strip, or pair of them, among those of the group
+  size_t strip_bytes = 0;
 
   void Add(const float* k, const float* v) {
     strips[0][size] = k;
@@ -648,8 +648,9 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
   ChunkReader reader(task);
   Lookout lookout(task, last);
   for (Chunk chunk = reader.Next(); chunk.size > 0; chunk = reader.Next()) {
-    Ahead ahead = {.passes = static_cast<size_t>(passes),
-                   .strip_bytes = static_cast<size_t>(strip_floats) * sizeof(float)};
+    Ahead ahead;
+    ahead.passes = static_cast<size_t>(passes);
+    ahead.strip_bytes = static_cast<size_t>(strip_floats) * sizeof(float);
     task.soon->rows.clear();
     // Not earlier: what is touched in the last chunk is still in L2 when the thread's next row
     // begins.
