@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -40,6 +41,11 @@ struct DlManagedTensor {
   void* manager;
   void (*deleter)(DlManagedTensor*);
 };
+struct DlDelete {
+  void operator()(DlManagedTensor* managed) const {
+    if (managed->deleter != nullptr) managed->deleter(managed);
+  }
+};
 
 DType DTypeOf(int code, int bits) {
   if (code == 2 && bits == 32) return DType::kF32;
@@ -58,9 +64,6 @@ class Array {
       ViewDlPack(object);
     }
   }
-  ~Array() {
-    if (managed_ != nullptr && managed_->deleter != nullptr) managed_->deleter(managed_);
-  }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
 
@@ -71,6 +74,9 @@ class Array {
     const char kind = array.dtype().kind();
     const auto bytes = static_cast<int64_t>(array.itemsize());
     const DType dtype = DTypeOf(kind == 'f' ? 2 : -1, static_cast<int>(bytes) * 8);
+    if (!array.dtype().attr("isnative").cast<bool>())
+      throw InputError(
+          "[python] an array's bytes are swapped; use array.astype(array.dtype.newbyteorder('='))");
     Shape shape;
     Strides strides{};
     CheckRank(array.ndim());
@@ -88,9 +94,10 @@ class Array {
     if (!py::hasattr(object, "__dlpack__"))
       throw InputError("[python] neither a NumPy array nor an object with __dlpack__");
     const py::capsule capsule = object.attr("__dlpack__")();
-    managed_ = static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
-    if (managed_ == nullptr) throw py::error_already_set();
-    PyCapsule_SetName(capsule.ptr(), "used_dltensor");  // the tensor is ours to delete now
+    auto* managed = static_cast<DlManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+    if (managed == nullptr) throw py::error_already_set();
+    PyCapsule_SetName(capsule.ptr(), "used_dltensor");
+    managed_.reset(managed);  // ours to delete now
     const DlTensor& tensor = managed_->tensor;
     if (tensor.device_type != 1) throw InputError("[python] an array is not in CPU memory");
     CheckRank(tensor.ndim);
@@ -107,7 +114,7 @@ class Array {
     if (rank != 4) throw InputError("[python] an array has {} dimensions; q, k and v have 4", rank);
   }
 
-  DlManagedTensor* managed_ = nullptr;
+  std::unique_ptr<DlManagedTensor, DlDelete> managed_;
   py::object keep_;
   View view_;
 };

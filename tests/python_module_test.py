@@ -1,6 +1,7 @@
 """The Python package, from the build folder, against NumPy."""
 
 import json
+import sys
 
 import equitile
 import numpy as np
@@ -58,6 +59,34 @@ def test_inputs_are_read_only_for_us():
     dense, _ = equitile.attention(q, k, v)
     want, _ = reference(q, k, v, np.ones((2, 3, 3, 3)), 64, 40**-0.5)
     assert np.abs(dense - want).max() < 3e-6
+
+
+def test_swapped_bytes_are_refused():
+    q, k, v = inputs()
+    for swapped in ([q.astype(">f4"), k, v], [q, k.astype(">f4"), v], [q, k, v.astype(">f2")]):
+        with pytest.raises(ValueError, match="swapped"):
+            equitile.attention(*swapped)
+    assert np.isfinite(equitile.attention(q.astype("<f4"), k, v)[0]).all()
+
+
+class Lent:
+    """An array that is seen through DLPack only."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __dlpack__(self, **_):
+        return self.array.__dlpack__()
+
+
+@pytest.mark.parametrize("bad", [np.zeros((1, 8, 2)), np.zeros((1, 8, 2, 8), np.int32), np.zeros((1, 8, 2, 8))])
+def test_refused_tensors_are_given_back(bad):
+    good = np.zeros((1, 8, 2, 8), np.float32)
+    before = sys.getrefcount(bad), sys.getrefcount(good)
+    for _ in range(5):
+        with pytest.raises(ValueError):
+            equitile.attention(good, Lent(good), Lent(bad))
+    assert (sys.getrefcount(bad), sys.getrefcount(good)) == before
 
 
 def test_plan_has_the_names_of_the_command_and_owns_every_row():
