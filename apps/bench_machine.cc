@@ -1,5 +1,6 @@
 // `equitile bench machine`: the rates that plans are made from, as a file.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -21,6 +22,8 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  equitile bench machine --out machine.json                 one rank: the kernel\n"
     "  mpirun -n 2 equitile bench machine --out machine.json     and the link between ranks\n"
+    "  mpirun -n 8 equitile bench machine --out machine.json     on two nodes: links inside and\n"
+    "                                                            between, and what ranks share\n"
     "  equitile plan --mask mask.npy --for-ranks 8 --machine machine.json";
 
 struct Request {
@@ -41,6 +44,7 @@ void Print(const Machine& machine) {
   fmt::print("{}", table.ToText(Terminal::Of(stdout)));
   for (const NamedLink& named : machine.links)
     fmt::print("link \"{}\": {}\n", named.name, LinkText(named.link));
+  if (!machine.node_of.empty()) fmt::print("nodes {}\n", fmt::join(machine.node_of, ","));
 }
 
 void Run(const Request& request) {

@@ -52,6 +52,7 @@ class ParallelBench {
     mask_ = file.layers[static_cast<size_t>(request.plan.layer.value_or(0))];
     PlanFlags flags = request.plan;
     flags.ranks = comm.size();
+    flags.node_of = comm.NodeOf();
     options_ = OptionsOf(flags, file);
     if (flags.machine.empty() && !flags.kernel_gflops) {
       const Machine machine = Calibrate(comm, pool_,

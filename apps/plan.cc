@@ -78,8 +78,11 @@ void PrintHead(const MaskReport& report, const PlanOptions& options) {
   const Cluster& cluster = options.cluster;
   std::string rates =
       fmt::format("{:g} GFLOP/s per rank, link {}", cluster.gflops, LinkText(cluster.link));
-  if (cluster.node_size > 0)
-    rates += fmt::format(", nodes of {} with {}", cluster.node_size, LinkText(cluster.node_link));
+  if (!cluster.node_of.empty())
+    rates += fmt::format(", nodes {} with {}", fmt::join(cluster.node_of, ","),
+                         LinkText(cluster.node_link));
+  if (cluster.HasCables())
+    rates += fmt::format(", cable {:g}Gb/s", cluster.cable_bytes_per_second * 8e-9);
   if (!cluster.speeds.empty())
     rates += fmt::format(", speeds {:g}", fmt::join(cluster.speeds, ","));
   fmt::print("{}, head_dim {}; cost {} per block, {} per row\n", rates, cluster.wire.head_dim,

@@ -150,7 +150,8 @@ function drawHeader() {
   const gb = link => `${+(link.bytes_per_second * 8e-9).toPrecision(4)} Gb/s, ${+(link.latency_seconds * 1e6).toPrecision(4)} µs`;
   const facts = [(mask.batch > 1 ? `batch ${mask.batch} × ` : "") + `${mask.heads} heads`, `${mask.q_blocks} × ${mask.kv_blocks} blocks of ${mask.block}`,
     `${(100 * mask.density).toFixed(1)} % kept`, `${cluster.gflops} GFLOP/s per rank`, `link ${gb(cluster.link)}`];
-  if (cluster.node_size) facts.push(`nodes of ${cluster.node_size} with ${gb(cluster.node_link)}`);
+  if (cluster.node_of) facts.push(`${new Set(cluster.node_of).size} nodes with ${gb(cluster.node_link)} inside`);
+  if (cluster.cable_bytes_per_second) facts.push(`cable of a node ${+(cluster.cable_bytes_per_second * 8e-9).toPrecision(4)} Gb/s`);
   if (cluster.speeds) facts.push(`speeds ${cluster.speeds.join(", ")}`);
   $("facts").textContent = facts.join(" · ");
   $("why").textContent = layer().why;

@@ -76,8 +76,11 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--link", flags.link, "bandwidth and latency between ranks; default: 100Gb/s,2us")
       ->type_name("LINK");
   AddNumber(app, "--node-size", flags.node_size, {.min = 0, .max = 1 << 20},
-            "ranks per node; 0: one class of links");
+            "ranks per node; default: what the machine file or the running job says");
   app.add_option("--node-link", flags.node_link, "the link inside a node")->type_name("LINK");
+  app.add_option("--cable", flags.cable,
+                 "what all ranks of a node share between nodes, like 10Gb/s; default: no limit")
+      ->type_name("BANDWIDTH");
   AddNumbers(app, "--speeds", flags.speeds, {.min = 1e-9, .max = 1e9},
              "relative speed of each rank: 1,1,0.5,1");
 }
@@ -118,14 +121,20 @@ PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
   Cluster& cluster = options.cluster;
   cluster.wire.head_dim = flags.head_dim;
   const BlockGrid& grid = mask.layers.front().grid();
-  if (!flags.machine.empty())
-    ApplyMachine(ReadMachineFile(flags.machine), grid.block_tokens, "f32", cluster);
+  if (!flags.machine.empty()) {
+    const Machine machine = ReadMachineFile(flags.machine);
+    ApplyMachine(machine, grid.block_tokens, "f32", cluster);
+    if (std::ssize(machine.node_of) == options.ranks) SetNodes(machine.node_of, cluster);
+  }
   if (flags.kernel_gflops) cluster.gflops = *flags.kernel_gflops;
   if (!flags.link.empty()) cluster.link = ParseLink(flags.link);
   if (!flags.node_link.empty()) cluster.node_link = ParseLink(flags.node_link);
-  cluster.node_size = static_cast<int32_t>(flags.node_size);
-  if (cluster.node_size == 0 && !flags.node_link.empty())
-    throw InputError("--node-link needs --node-size");
+  if (!flags.cable.empty()) cluster.cable_bytes_per_second = ParseBandwidth(flags.cable);
+  if (!flags.node_of.empty()) SetNodes(flags.node_of, cluster);
+  if (flags.node_size > 0)
+    cluster.node_of = EvenNodes(options.ranks, static_cast<int32_t>(flags.node_size));
+  if (cluster.node_of.empty() && !(flags.node_link.empty() && flags.cable.empty()))
+    throw InputError("--node-link and --cable need --node-size");
   cluster.speeds = flags.speeds;
   CheckCluster(cluster, options.ranks);
   if (!flags.machine.empty()) options.cost = CostInPicoseconds(cluster, grid);

@@ -22,9 +22,10 @@ struct PlanFlags {
   double reward = 2;
   std::string dbsp_blocks = "greedy", dbsp_head_order = "assignment", dbsp_balance = "both";
   bool reproducible = true;
-  std::string machine, link, node_link;
+  std::string machine, link, node_link, cable;
   std::optional<double> kernel_gflops;
   int64_t node_size = 0;
+  std::vector<int32_t> node_of;  // [ranks] no flag: what a running job knows about itself
   std::vector<double> speeds;
 };
 

@@ -217,7 +217,9 @@ PlanOptions OptionsOf(const PlanArgs& args) {
   cluster.wire.head_dim = args.head_dim;
   cluster.gflops = args.kernel_gflops;
   cluster.link = ParseLink(args.link);
-  cluster.node_size = args.node_size;
+  if (args.node_size < 0)
+    throw InputError("[python] node_size {}: must not be negative", args.node_size);
+  if (args.node_size > 0) cluster.node_of = EvenNodes(options.ranks, args.node_size);
   cluster.node_link = args.node_link.empty() ? cluster.link : ParseLink(args.node_link);
   cluster.speeds = args.speeds;
   CheckCluster(cluster, options.ranks);

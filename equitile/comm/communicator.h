@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "equitile/base/function_ref.h"
 #include "equitile/comm/comm_error.h"
@@ -33,6 +34,10 @@ class Communicator {
   virtual int32_t size() const = 0;
   virtual std::string_view name() const = 0;  // "solo", "threads", "mpi"
   virtual bool simulated() const { return false; }
+  // [ranks] who shares a machine, counted from 0 in the order of their first ranks.
+  virtual std::vector<int32_t> NodeOf() const {
+    return std::vector<int32_t>(static_cast<size_t>(size()), 0);
+  }
 
   // --- Local ---
   // Bytes must stay untouched (Send) or unread (Receive) until the request is done, and in place

@@ -67,6 +67,7 @@ void Visit(Bytes& bytes, Machine& machine) {
     bytes.Number(link.link.latency_seconds);
     bytes.Number(link.link.bytes_per_second);
   });
+  bytes.List(machine.node_of, [&](int32_t& node) { bytes.Number(node); });
 }
 
 }  // namespace

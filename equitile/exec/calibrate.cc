@@ -6,6 +6,7 @@
 
 #include "equitile/exec/agree.h"
 #include "equitile/exec/itinerary.h"
+#include "equitile/exec/link_calibration.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/fma_peak.h"
 #include "equitile/kernel/target.h"
@@ -158,45 +159,6 @@ double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
     if (run > 0) runs.push_back(Clock(comm) - begin);
   }
   return static_cast<double>(rows.size()) * sizeof(float) / Median(runs);
-}
-
-// Between this rank and `other`; both call.
-Link MeasureLink(Communicator& comm, int32_t other) {
-  constexpr size_t kSmall = 64;
-  constexpr size_t kLarge = size_t{8} << 20;
-  constexpr int kRounds = 20, kLargeRounds = 4, kTag = 0;
-  std::vector<std::byte> out(kLarge), in(kLarge);
-  auto exchange = [&](size_t bytes) {
-    CommRequest receive = comm.Receive(std::span(in).first(bytes), other, kTag);
-    CommRequest send = comm.Send(std::span<const std::byte>(out).first(bytes), other, kTag);
-    comm.Wait(send);
-    comm.Wait(receive);
-  };
-  auto best = [&](size_t bytes, int rounds) {
-    double seconds = 1e9;
-    exchange(bytes);
-    for (int round = 0; round < rounds; ++round) {
-      const double begin = comm.Now();
-      exchange(bytes);
-      seconds = std::min(seconds, comm.Now() - begin);
-    }
-    return seconds;
-  };
-  const double latency = best(kSmall, kRounds), large = best(kLarge, kLargeRounds);
-  return {.latency_seconds = latency,
-          .bytes_per_second = static_cast<double>(kLarge) / std::max(large - latency, 1e-9)};
-}
-
-void MeasureLinks(Communicator& comm, Machine& machine) {
-  auto measure = [&](const char* name, int32_t other) {
-    comm.Barrier();
-    Link link;
-    if (comm.rank() == 0) link = MeasureLink(comm, other);
-    if (comm.rank() == other) MeasureLink(comm, 0);
-    machine.links.push_back({.name = name, .link = link});
-  };
-  measure("network", comm.size() - 1);
-  if (comm.size() > 2) measure("node", 1);
 }
 
 }  // namespace

@@ -18,8 +18,7 @@ struct CalibrationOptions {
 };
 
 // Collective: all ranks measure at the same time, as they will compute, and rank 0's figures are
-// everybody's. Links are measured between rank 0 and the last rank ("network") and, with three or
-// more ranks, its neighbour ("node"), both ways at once.
+// everybody's; links as MeasureLinks says.
 Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions& options);
 
 }  // namespace equitile

@@ -30,14 +30,15 @@ std::string MachineFileText(const Machine& machine) {
                              {"latency_seconds", named.link.latency_seconds},
                              {"bytes_per_second", named.link.bytes_per_second}});
   }
+  if (!machine.node_of.empty()) json["node_of"] = machine.node_of;
   return json.dump(2) + "\n";
 }
 
 Machine ParseMachineFile(std::string_view text, std::string_view name) {
   const Json document = ParseJson(text, name);
   const JsonValue root(document, name);
-  root.CheckKeys(
-      {"version", "target", "threads", "peak_gflops", "pack_bytes_per_second", "kernel", "links"});
+  root.CheckKeys({"version", "target", "threads", "peak_gflops", "pack_bytes_per_second", "kernel",
+                  "links", "node_of"});
   if (root["version"].Integer(0, INT32_MAX) != kVersion)
     root["version"].Fail("this program reads version {}", kVersion);
   Machine machine{.target = root["target"].Text(),
@@ -45,7 +46,8 @@ Machine ParseMachineFile(std::string_view text, std::string_view name) {
                   .peak_gflops = root["peak_gflops"].Number(0, kHuge),
                   .pack_bytes_per_second = 0,
                   .kernel = {},
-                  .links = {}};
+                  .links = {},
+                  .node_of = {}};
   if (const auto pack = root.Find("pack_bytes_per_second"))
     machine.pack_bytes_per_second = pack->Number(0, kHuge);
   const JsonValue kernel = root["kernel"];
@@ -63,12 +65,16 @@ Machine ParseMachineFile(std::string_view text, std::string_view name) {
     const JsonValue link = links.At(i);
     link.CheckKeys({"class", "latency_seconds", "bytes_per_second"});
     const std::string link_class = link["class"].Text();
-    if (link_class != "network" && link_class != "node")
-      link["class"].Fail("must be network or node");
+    if (link_class != "network" && link_class != "node" && link_class != "cable")
+      link["class"].Fail("must be network, node or cable");
     machine.links.push_back(
         {.name = link_class,
          .link = {.latency_seconds = link["latency_seconds"].Number(0, kHuge),
                   .bytes_per_second = link["bytes_per_second"].Number(kTiny, kHuge)}});
+  }
+  if (const auto nodes = root.Find("node_of")) {
+    for (int64_t i = 0; i < nodes->Size(); ++i)
+      machine.node_of.push_back(static_cast<int32_t>(nodes->At(i).Integer(0, nodes->Size() - 1)));
   }
   return machine;
 }

@@ -172,7 +172,9 @@ TEST(MachineFile, RoundTripsAndRefuses) {
       .kernel =
           {{.head_dim = 128, .block = 64, .dtype = "f32", .gflops = 123.456, .row_seconds = 1e-7}},
       .links = {{.name = "network", .link = {.latency_seconds = 2e-6, .bytes_per_second = 12.5e9}},
-                {.name = "node", .link = {.latency_seconds = 1e-7, .bytes_per_second = 5e10}}}};
+                {.name = "node", .link = {.latency_seconds = 1e-7, .bytes_per_second = 5e10}},
+                {.name = "cable", .link = {.latency_seconds = 3e-6, .bytes_per_second = 1e10}}},
+      .node_of = {0, 0, 1, 0, 1}};
   const std::string text = MachineFileText(machine);
   EXPECT_EQ(ParseMachineFile(text, "m.json"), machine);
   auto refused = [&](const char* pointer, const json& value, const std::string& words) {
@@ -187,10 +189,19 @@ TEST(MachineFile, RoundTripsAndRefuses) {
   };
   refused("/kernel/0/gflops", 0, "'kernel[0].gflops' holds 0");
   refused("/kernel/0/gflops", "fast", "must be a number");
-  refused("/links/0/class", "wire", "must be network or node");
+  refused("/links/0/class", "wire", "must be network, node or cable");
   refused("/links/0/latency_seconds", -1, "latency_seconds");
   refused("/threads", 0, "'threads' holds 0");
   refused("/oops", 1, "unknown key 'oops'");
+  refused("/node_of/0", 5, "'node_of[0]' holds 5");
+  // Files from before nodes were known.
+  json old = json::parse(text);
+  old.erase("node_of");
+  old.erase("pack_bytes_per_second");
+  old["links"].erase(2);
+  const Machine read = ParseMachineFile(old.dump(), "m.json");
+  EXPECT_TRUE(read.node_of.empty());
+  EXPECT_EQ(read.links, (std::vector(machine.links.begin(), machine.links.begin() + 2)));
 }
 
 }  // namespace

@@ -48,9 +48,10 @@ Json ClusterJson(const Cluster& cluster) {
                {"row_seconds", cluster.row_seconds},
                {"head_dim", cluster.wire.head_dim},
                {"link", LinkJson(cluster.link)}};
-  if (cluster.node_size > 0) {
-    json["node_size"] = cluster.node_size;
+  if (!cluster.node_of.empty()) {
+    json["node_of"] = cluster.node_of;
     json["node_link"] = LinkJson(cluster.node_link);
+    if (cluster.HasCables()) json["cable_bytes_per_second"] = cluster.cable_bytes_per_second;
   }
   if (!cluster.speeds.empty()) json["speeds"] = cluster.speeds;
   return json;

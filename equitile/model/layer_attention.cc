@@ -11,6 +11,7 @@ namespace {
 BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) {
   options.plan.ranks = executor.comm().size();
   options.plan.cluster.wire.head_dim = options.head_dim;
+  SetNodes(executor.comm().NodeOf(), options.plan.cluster);
   return {.planner = ParsePlanner(options.planner, options.plan.ranks),
           .plan = options.plan,
           .rule = options.rule};

@@ -17,14 +17,26 @@
 namespace equitile {
 namespace {
 
+// Ranks of a node that follow each other hold tokens that do; others count as nodes of their own.
+std::vector<Range> NodeRuns(const std::vector<int32_t>& node_of) {
+  std::vector<Range> runs(node_of.size());
+  for (size_t first = 0, last = 0; first < node_of.size(); first = last) {
+    while (last < node_of.size() && node_of[last] == node_of[first]) ++last;
+    const Range run{static_cast<int64_t>(first), static_cast<int64_t>(last)};
+    std::fill(runs.begin() + run.begin, runs.begin() + run.end, run);
+  }
+  return runs;
+}
+
 TrafficPrices PricesOf(const Problem& problem, const Cluster& cluster) {
   const int64_t tokens = problem.grid.block_tokens;
   TrafficPrices prices{.q_block = tokens * (cluster.wire.QBytes() + cluster.wire.OBytes()),
                        .kv_block = tokens * cluster.wire.KvBytes(),
-                       .node_size = cluster.node_size};
-  if (cluster.node_size > 0) {
+                       .node = {}};
+  if (!cluster.node_of.empty()) {
+    prices.node = NodeRuns(cluster.node_of);
     // In eighths, so that weighted bytes stay integers.
-    const double ratio = cluster.node_link.bytes_per_second / cluster.link.bytes_per_second;
+    const double ratio = cluster.node_link.bytes_per_second / cluster.FarBytesPerSecond();
     prices.near = 8;
     prices.far = std::max<int64_t>(1, std::llround(8 * std::min(ratio, 1000.0)));
   }
@@ -260,7 +272,7 @@ class Partitioner {
 
   std::vector<LaneShare> Shares() const {
     const Ledger& ledger = best_->ledger;
-    const double weighted_rate = prices_.node_size > 0 ? static_cast<double>(prices_.near) *
+    const double weighted_rate = !prices_.node.empty() ? static_cast<double>(prices_.near) *
                                                              cluster_.node_link.bytes_per_second
                                                        : cluster_.link.bytes_per_second;
     const int64_t tokens = problem_.grid.block_tokens;

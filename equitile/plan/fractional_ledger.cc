@@ -61,9 +61,8 @@ Ledger::Ledger(const RowTable& rows, const BlockHomes& homes, const TrafficPrice
 int64_t Ledger::MaxBytes() const { return *std::max_element(bytes_.begin(), bytes_.end()); }
 
 Range Ledger::NodeOf(int64_t rank) const {
-  if (prices_.node_size == 0) return {rank, rank + 1};
-  const int64_t first = rank / prices_.node_size * prices_.node_size;
-  return {first, std::min(first + prices_.node_size, homes_.Ranks())};
+  if (prices_.node.empty()) return {rank, rank + 1};
+  return prices_.node[static_cast<size_t>(rank)];
 }
 
 const Ledger::Holding* Ledger::Find(int64_t lane, int64_t rank) const {
@@ -201,7 +200,7 @@ int64_t Ledger::KvBytes(int64_t lane, const uint64_t* needed, int64_t rank) cons
   if (homes_.Scattered(lane)) return prices_.kv_block * Foreign(total, 0, 0);
   const int64_t own = CountBits(needed, homes_.Kv(item, rank));
   const int64_t node =
-      prices_.node_size == 0 ? own : CountBits(needed, homes_.Kv(item, NodeOf(rank)));
+      prices_.node.empty() ? own : CountBits(needed, homes_.Kv(item, NodeOf(rank)));
   return prices_.kv_block * Foreign(total, node, own);
 }
 
@@ -210,7 +209,7 @@ int64_t Ledger::ForeignRows(int64_t lane, Range rows, int64_t rank) const {
   if (homes_.Scattered(lane)) return Foreign(total, 0, 0);
   const int64_t own = rows_.Busy(lane, Common(homes_.Q(item, rank), rows));
   const int64_t node =
-      prices_.node_size == 0 ? own : rows_.Busy(lane, Common(homes_.Q(item, NodeOf(rank)), rows));
+      prices_.node.empty() ? own : rows_.Busy(lane, Common(homes_.Q(item, NodeOf(rank)), rows));
   return Foreign(total, node, own);
 }
 

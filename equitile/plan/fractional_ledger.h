@@ -50,11 +50,11 @@ class BlockHomes {
 
 // What moving one block costs.
 struct TrafficPrices {
-  int64_t q_block = 0;    // bytes: Q there, O and log-sum-exp back
-  int64_t kv_block = 0;   // bytes: K and V
-  int64_t near = 1;       // weight of a byte inside a node
-  int64_t far = 1;        // weight of a byte between nodes
-  int64_t node_size = 0;  // ranks per node; 0: no nodes, all bytes are far
+  int64_t q_block = 0;      // bytes: Q there, O and log-sum-exp back
+  int64_t kv_block = 0;     // bytes: K and V
+  int64_t near = 1;         // weight of a byte inside a node
+  int64_t far = 1;          // weight of a byte between nodes
+  std::vector<Range> node;  // [ranks] the ranks of its node; empty: no nodes, all bytes are far
 };
 
 class Ledger {
@@ -121,8 +121,7 @@ class Ledger {
     bytes_[static_cast<size_t>(home)] += bytes;
   }
   int64_t Weight(int64_t a, int64_t b) const {
-    return prices_.node_size > 0 && a / prices_.node_size == b / prices_.node_size ? prices_.near
-                                                                                   : prices_.far;
+    return !prices_.node.empty() && NodeOf(a) == NodeOf(b) ? prices_.near : prices_.far;
   }
   // Weighted number of blocks from elsewhere, of `total`, `node` of them on the rank's node (itself
   // included) and `own` its own.

@@ -64,7 +64,7 @@ struct RandomProblem {
       }
     }
     if (random.Chance(0.3)) {
-      cluster.node_size = static_cast<int32_t>(random.Between(1, 9));
+      cluster.node_of = EvenNodes(problem.ranks, static_cast<int32_t>(random.Between(1, 9)));
       cluster.node_link.bytes_per_second = 100e9;
     }
     options.heads_at_home = random.Chance(0.7);
@@ -278,7 +278,7 @@ int64_t FarBytes(const Plan& plan, const BlockMask& mask, const Cluster& cluster
 
 TEST(Fractional, SparesTheSlowLinksBetweenNodes) {
   Cluster flat, nodes;
-  nodes.node_size = 4;
+  nodes.node_of = EvenNodes(8, 4);
   nodes.node_link.bytes_per_second = 16 * nodes.link.bytes_per_second;
   int64_t blind = 0, aware = 0;
   for (int seed = 1; seed <= 6; ++seed) {

@@ -1,8 +1,12 @@
 #include "equitile/plan/machine.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
+#include <utility>
 
 #include "equitile/base/error.h"
 
@@ -95,6 +99,8 @@ Link ParseLink(std::string_view text) {
           .bytes_per_second = BytesPerSecond(text.substr(0, comma), text)};
 }
 
+double ParseBandwidth(std::string_view text) { return BytesPerSecond(text, text); }
+
 std::string LinkText(const Link& link) {
   return fmt::format("{:g}Gb/s,{:g}us", link.bytes_per_second * 8e-9, link.latency_seconds * 1e6);
 }
@@ -104,6 +110,26 @@ double Cluster::BlockSeconds(const BlockGrid& grid) const {
                        static_cast<double>(grid.block_tokens) *
                        static_cast<double>(grid.block_tokens);
   return flops / (gflops * 1e9);
+}
+
+double Cluster::FarBytesPerSecond() const {
+  if (!HasCables()) return link.bytes_per_second;
+  std::map<int32_t, int64_t> ranks;
+  int64_t largest = 1;
+  for (int32_t node : node_of) largest = std::max(largest, ++ranks[node]);
+  return std::min(link.bytes_per_second, cable_bytes_per_second / static_cast<double>(largest));
+}
+
+std::vector<int32_t> EvenNodes(int32_t ranks, int32_t size) {
+  std::vector<int32_t> node_of(static_cast<size_t>(std::max(ranks, 0)));
+  for (int32_t rank = 0; rank < ranks; ++rank) node_of[static_cast<size_t>(rank)] = rank / size;
+  return node_of;
+}
+
+void SetNodes(std::vector<int32_t> node_of, Cluster& cluster) {
+  const size_t nodes = std::set<int32_t>(node_of.begin(), node_of.end()).size();
+  if (nodes == 1 || nodes == node_of.size()) node_of.clear();
+  cluster.node_of = std::move(node_of);
 }
 
 void CheckCluster(const Cluster& cluster, int32_t ranks) {
@@ -116,9 +142,18 @@ void CheckCluster(const Cluster& cluster, int32_t ranks) {
                      cluster.pack_seconds_per_byte);
   }
   CheckLink(cluster.link, "link");
-  if (cluster.node_size < 0)
-    throw InputError("[plan] node size {}: must not be negative", cluster.node_size);
-  if (cluster.node_size > 0) CheckLink(cluster.node_link, "node link");
+  if (!cluster.node_of.empty()) {
+    CheckLink(cluster.node_link, "node link");
+    if (std::ssize(cluster.node_of) != ranks) {
+      throw InputError("[plan] nodes of {} ranks for {} ranks: one for each",
+                       cluster.node_of.size(), ranks);
+    }
+    for (int32_t node : cluster.node_of) {
+      if (node < 0 || node >= ranks)
+        throw InputError("[plan] node {}: nodes of {} ranks are 0 to {}", node, ranks, ranks - 1);
+    }
+  }
+  if (cluster.cable_bytes_per_second != 0) CheckRate(cluster.cable_bytes_per_second, "cable");
   if (cluster.wire.head_dim <= 0 || cluster.wire.value_bytes <= 0) {
     throw InputError("[plan] head_dim {}: must be positive", cluster.wire.head_dim);
   }
@@ -151,8 +186,11 @@ void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype,
   if (machine.pack_bytes_per_second > 0)
     cluster.pack_seconds_per_byte = 1 / machine.pack_bytes_per_second;
   for (const NamedLink& named : machine.links) {
-    if (named.name == "network") cluster.link = named.link;
+    if (named.name == "network") cluster.link = cluster.node_link = named.link;
+  }
+  for (const NamedLink& named : machine.links) {
     if (named.name == "node") cluster.node_link = named.link;
+    if (named.name == "cable") cluster.cable_bytes_per_second = named.link.bytes_per_second;
   }
 }
 

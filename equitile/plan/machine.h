@@ -23,6 +23,7 @@ struct Link {
 // "100Gb/s,2us" (bits: b, bytes: B; k, M, G, T; latency in ns, us, ms, s). Throws InputError.
 Link ParseLink(std::string_view text);
 std::string LinkText(const Link& link);
+double ParseBandwidth(std::string_view text);  // "10Gb/s", in bytes per second; throws InputError
 
 // What `machine.json` holds: one process's kernel rates and the links between processes.
 struct KernelRate {
@@ -34,7 +35,9 @@ struct KernelRate {
   friend bool operator==(const KernelRate&, const KernelRate&) = default;
 };
 struct NamedLink {
-  std::string name;  // "network" between nodes, "node" inside one
+  // "network" between two ranks of different nodes, alone; "node" inside one; "cable" what all
+  // ranks of a node share to and from other nodes, where that is less than their links together.
+  std::string name;
   Link link;
 
   friend bool operator==(const NamedLink&, const NamedLink&) = default;
@@ -46,6 +49,7 @@ struct Machine {
   double pack_bytes_per_second = 0;  // see Cluster::pack_seconds_per_byte; 0: not measured
   std::vector<KernelRate> kernel;
   std::vector<NamedLink> links;
+  std::vector<int32_t> node_of;  // [ranks] of the job that measured the links, or empty
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };
@@ -56,29 +60,40 @@ struct Cluster {
   double row_seconds = 0;
   // Between a rank's tensors and packed strips, either way, per byte of f32; 0: free.
   double pack_seconds_per_byte = 0;
-  Link link;                   // between ranks of different nodes
-  Link node_link;              // inside a node
-  int32_t node_size = 0;       // ranks per node, consecutive; 0: `link` everywhere
-  std::vector<double> speeds;  // [ranks] relative to gflops, or empty: all 1
+  Link link;       // between two ranks of different nodes, alone
+  Link node_link;  // inside a node
+  // All ranks of a node together, to other nodes and at once from them; 0: what their links carry.
+  double cable_bytes_per_second = 0;
+  std::vector<int32_t> node_of;  // [ranks], counted from 0; empty: `link` everywhere
+  std::vector<double> speeds;    // [ranks] relative to gflops, or empty: all 1
   WireFormat wire;
 
   double Speed(int32_t rank) const {
     return speeds.empty() ? 1.0 : speeds[static_cast<size_t>(rank)];
   }
-  bool SameNode(int32_t a, int32_t b) const {
-    return node_size > 0 && a / node_size == b / node_size;
-  }
-  const Link& Between(int32_t a, int32_t b) const { return SameNode(a, b) ? node_link : link; }
+  bool SameNode(int32_t a, int32_t b) const { return !node_of.empty() && NodeOf(a) == NodeOf(b); }
+  int32_t NodeOf(int32_t rank) const { return node_of[static_cast<size_t>(rank)]; }
+  bool HasCables() const { return !node_of.empty() && cable_bytes_per_second > 0; }
+  // What a rank gets between nodes while all ranks of the largest node use their cable.
+  double FarBytesPerSecond() const;
   double BlockSeconds(
       const BlockGrid& grid) const;  // one full block at speed 1: 4·head_dim·block² flops
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 
+// Consecutive ranks, `size` of them on every node but the last.
+std::vector<int32_t> EvenNodes(int32_t ranks, int32_t size);
+
+// Nodes make a difference where there are several and one of them has several ranks; elsewhere
+// `node_of` becomes empty.
+void SetNodes(std::vector<int32_t> node_of, Cluster& cluster);
+
 // Throws InputError: rates not positive, speeds not one per rank or not positive and finite.
 void CheckCluster(const Cluster& cluster, int32_t ranks);
 
 // Takes rates and links of `machine`: of the kernel rates with this dtype, or any if there is none,
-// the one whose head_dim and block are nearest (in ratio). What the machine does not say stays.
+// the one whose head_dim and block are nearest (in ratio); a network link without one for nodes is
+// both. What the machine does not say stays. Who shares a node is the job's business: SetNodes.
 void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype, Cluster& cluster);
 
 // Picoseconds, so that the costs of the smallest blocks are still large integers. Throws InputError

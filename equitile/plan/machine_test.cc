@@ -35,11 +35,35 @@ TEST(Machine, TakesTheNearestRate) {
   EXPECT_EQ(cluster.gflops, 2);
   EXPECT_EQ(cluster.row_seconds, 0.2);
   EXPECT_EQ(cluster.link.bytes_per_second, 2);
-  EXPECT_EQ(cluster.node_link, Link{});
+  EXPECT_EQ(cluster.node_link, cluster.link);
+  EXPECT_EQ(cluster.cable_bytes_per_second, 0);
   ApplyMachine(machine, 64, "bf16", cluster);
   EXPECT_EQ(cluster.gflops, 3);
   ApplyMachine({}, 64, "f32", cluster);
   EXPECT_EQ(cluster.gflops, 3);
+}
+
+TEST(Machine, KnowsLinksInsideAndBetweenNodes) {
+  Machine machine;
+  machine.links = {{.name = "cable", .link = {.latency_seconds = 1, .bytes_per_second = 6}},
+                   {.name = "node", .link = {.latency_seconds = 2, .bytes_per_second = 100}},
+                   {.name = "network", .link = {.latency_seconds = 3, .bytes_per_second = 4}}};
+  Cluster cluster;
+  ApplyMachine(machine, 64, "f32", cluster);
+  EXPECT_EQ(cluster.link, machine.links[2].link);
+  EXPECT_EQ(cluster.node_link, machine.links[1].link);
+  EXPECT_EQ(cluster.cable_bytes_per_second, 6);
+  EXPECT_EQ(cluster.FarBytesPerSecond(), 4);  // nobody shares a node
+  SetNodes({0, 1, 0, 1, 0}, cluster);
+  EXPECT_EQ(cluster.FarBytesPerSecond(), 2);
+  EXPECT_TRUE(cluster.SameNode(0, 2) && cluster.SameNode(1, 3) && !cluster.SameNode(2, 3));
+  SetNodes({0, 0, 0}, cluster);
+  EXPECT_TRUE(cluster.node_of.empty());
+  SetNodes({0, 1, 2}, cluster);
+  EXPECT_TRUE(cluster.node_of.empty());
+  EXPECT_EQ(EvenNodes(5, 2), (std::vector<int32_t>{0, 0, 1, 1, 2}));
+  EXPECT_EQ(ParseBandwidth("10Gb/s"), 1.25e9);
+  EXPECT_THROW(ParseBandwidth("10Gb/s,2us"), InputError);
 }
 
 TEST(Machine, CostsAreIntegersOfOneUnit) {
@@ -86,7 +110,10 @@ TEST(Machine, RefusesWhatIsNoCluster) {
   refused([](Cluster& c) { c.speeds = {1, 0}; });
   refused([](Cluster& c) { c.speeds = {1, -1}; });
   refused([](Cluster& c) { c.gflops = 0; });
-  refused([](Cluster& c) { c.node_size = -1; });
+  refused([](Cluster& c) { c.node_of = {0, -1}; });
+  refused([](Cluster& c) { c.node_of = {0, 2}; });
+  refused([](Cluster& c) { c.node_of = {0, 0, 1}; });
+  refused([](Cluster& c) { c.cable_bytes_per_second = -1; });
   refused([](Cluster& c) { c.link.bytes_per_second = 0; });
   refused([](Cluster& c) { c.wire.head_dim = 0; });
 }

@@ -78,7 +78,7 @@ PlannerLabel DbspPlusLabel(const PlannerSpec& spec, const DbspOptions& options) 
 // its tokens squared, its bytes only with its tokens.
 double PriceOfMove(const BlockMask& mask, int32_t ulysses, int32_t ring, const Cluster& cluster) {
   const double usual = static_cast<double>(mask.LaneCount()) / (4.0 * ulysses * ring);
-  return usual * (cluster.gflops / 100) * (12.5e9 / cluster.link.bytes_per_second) *
+  return usual * (cluster.gflops / 100) * (12.5e9 / cluster.FarBytesPerSecond()) *
          (64.0 / static_cast<double>(mask.grid().block_tokens));
 }
 

@@ -62,7 +62,8 @@ PlanOptions OptionsFor(const Problem& problem, RandomCase& random) {
     }
   }
   if (random.Chance(0.3)) {
-    options.cluster.node_size = static_cast<int32_t>(random.Between(1, 8));
+    options.cluster.node_of = EvenNodes(problem.ranks, static_cast<int32_t>(random.Between(1, 8)));
+    if (random.Chance(0.5)) options.cluster.cable_bytes_per_second = 1e9;
     options.cluster.node_link = {.latency_seconds = 1e-6, .bytes_per_second = 50e9};
   }
   if (random.Chance(0.3)) {

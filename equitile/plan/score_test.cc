@@ -163,7 +163,8 @@ TEST(Simulate, PartsAddUpAndNothingIsNegative) {
     const Plan plan = random.MakePlan(problem);
     Cluster cluster;
     cluster.speeds = RandomSpeeds(random, problem.ranks);
-    cluster.node_size = static_cast<int32_t>(random.Between(0, 4));
+    if (random.Chance(0.7))
+      cluster.node_of = EvenNodes(problem.ranks, static_cast<int32_t>(random.Between(1, 4)));
     cluster.node_link = {.latency_seconds = 1e-6, .bytes_per_second = 50e9};
     cluster.row_seconds = random.Chance(0.5) ? 1e-6 : 0;
     cluster.pack_seconds_per_byte = random.Chance(0.5) ? 1e-10 : 0;
@@ -196,7 +197,53 @@ TEST(Simulate, PartsAddUpAndNothingIsNegative) {
     const Prediction ideal = Simulate(program, homes, work, free);
     RC_ASSERT(ideal.exchange <= 1e-9);
     RC_ASSERT(ideal.seconds <= imbalance.critical * 1e-12 * (1 + 1e-6) + 1e-12);
+    Cluster cabled = cluster;
+    cabled.cable_bytes_per_second = 1e9;
+    const Prediction shared = Simulate(program, homes, work, cabled);
+    RC_ASSERT(shared.seconds >= prediction.seconds - slack);
+    RC_ASSERT(std::abs(shared.seconds - shared.compute - shared.pack - shared.exchange -
+                       shared.wait) <= 1e-9 * shared.seconds);
+    cabled.cable_bytes_per_second = 1e30;
+    RC_ASSERT(Simulate(program, homes, work, cabled).seconds <= prediction.seconds + slack);
   }));
+}
+
+TEST(Simulate, RanksOfANodeShareItsCable) {
+  const BlockMask mask = BlockMask::Dense(
+      {.batch = 1, .heads = 4}, {.q_tokens = 1024, .kv_tokens = 1024, .block_tokens = 64});
+  const Problem problem{
+      .ranks = 4, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
+  Cluster cluster;
+  cluster.gflops = 1e9;
+  cluster.link = {.latency_seconds = 1e-3, .bytes_per_second = 1e9};
+  cluster.node_link = {.latency_seconds = 1e-6, .bytes_per_second = 1e12};
+  auto seconds = [&](const Plan& plan, const Cluster& on) {
+    return Simulate(Lower(plan, mask), HomeMap(problem),
+                    CountStageWork(plan, mask, RowBlocks(mask)), on)
+        .seconds;
+  };
+  // Each rank has one head, and half of its tokens come from the other node: two ranks on a node
+  // make one whole head's tokens there and back.
+  const WireFormat& wire = cluster.wire;
+  const double there = 1024.0 * static_cast<double>(wire.QBytes() + wire.KvBytes()) / 1e9;
+  const double back = 1024.0 * static_cast<double>(wire.OBytes()) / 1e9;
+  Cluster nodes = cluster;
+  nodes.node_of = {0, 0, 1, 1};
+  const double apart = seconds(PlanUlysses(problem), nodes);
+  EXPECT_NEAR(apart, there / 2 + back / 2 + 2e-3, 1e-5);
+  nodes.cable_bytes_per_second = 1e9;
+  EXPECT_NEAR(seconds(PlanUlysses(problem), nodes), there + back + 2e-3, 1e-5);
+  nodes.cable_bytes_per_second = 2e9;
+  EXPECT_NEAR(seconds(PlanUlysses(problem), nodes), apart, 1e-5);
+  // In a ring one message at a time goes each way between two nodes, unless every second rank is on
+  // the other one.
+  nodes.cable_bytes_per_second = 0;
+  const double ring = seconds(PlanRing(problem), nodes);
+  nodes.cable_bytes_per_second = 1e9;
+  EXPECT_NEAR(seconds(PlanRing(problem), nodes), ring, 1e-5);
+  nodes.node_of = {0, 1, 0, 1};
+  const double passes = 3 * 256.0 * 4 * static_cast<double>(wire.KvBytes()) / 1e9;
+  EXPECT_NEAR(seconds(PlanRing(problem), nodes), 2 * passes + 3e-3, 1e-4);
 }
 
 TEST(Simulate, HeadGroupsHideTheExchange) {

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #include "equitile/base/error.h"
+#include "equitile/plan/cables.h"
 #include "equitile/plan/walker.h"
 
 namespace equitile {
@@ -18,14 +21,41 @@ struct Load {
   bool empty() const { return near == 0 && far == 0; }
 };
 
+// All that goes between a rank and a home on another node in one stage.
+struct FarMessage {
+  int32_t rank = 0, home = 0;
+  int64_t bytes = 0;
+  double ready = 0;
+};
+
+// K, V and Q travel together.
+void JoinMessages(std::vector<FarMessage>& messages) {
+  std::stable_sort(messages.begin(), messages.end(), [](const FarMessage& a, const FarMessage& b) {
+    return std::pair(a.rank, a.home) < std::pair(b.rank, b.home);
+  });
+  size_t last = 0;
+  for (size_t i = 1; i < messages.size(); ++i) {
+    FarMessage& into = messages[last];
+    if (into.rank == messages[i].rank && into.home == messages[i].home) {
+      into.bytes += messages[i].bytes;
+      into.ready = std::max(into.ready, messages[i].ready);
+    } else {
+      messages[++last] = messages[i];
+    }
+  }
+  if (!messages.empty()) messages.resize(last + 1);
+}
+
 class Simulator {
  public:
+  // `cables` has carried what an earlier walk has found, and is told what this one finds.
   Simulator(const Program& program, const HomeMap& homes, const StageWork& work,
-            const Cluster& cluster, Prediction& out)
+            const Cluster& cluster, Cables& cables, Prediction& out)
       : program_(program),
         homes_(homes),
         work_(work),
         cluster_(cluster),
+        cables_(cables),
         out_(out),
         ranks_(program.problem.ranks),
         stages_(static_cast<int32_t>(program.stages.size())),
@@ -68,6 +98,8 @@ class Simulator {
         packed_by_[Index(home)] += PackSeconds(home, part_bytes_[Index(home)]);
         exchanges_[Index(home)] = exchanges_[Index(transfer.to)] = true;
         pairs.push_back({home, transfer.to});
+        if (!near && cables_.any())
+          now.far.push_back({transfer.to, home, part_bytes_[Index(home)], packed_by_[Index(home)]});
       }
       packed_by_[Index(transfer.to)] += PackSeconds(transfer.to, own_bytes_);
       now.repack[Index(transfer.to)] += PackSeconds(transfer.to, reordered_bytes_);
@@ -76,6 +108,7 @@ class Simulator {
       if (!out[r].empty()) sent_by_[r] = std::max(sent_by_[r], packed_by_[r]) + Seconds(out[r]);
     }
     now.sent_by = sent_by_;
+    JoinMessages(now.far);
     for (const auto& [home, to] : pairs)
       now.pushed[Index(to)] = std::max(now.pushed[Index(to)], sent_by_[Index(home)]);
   }
@@ -95,6 +128,8 @@ class Simulator {
         received_by_[Index(rank)] = std::max(received_by_[Index(rank)], asked) + Seconds(load);
         now.arrived =
             std::max(received_by_[Index(rank)], inputs.pushed[Index(rank)]) + Latency(load);
+        const double carried = CarryInputs(inputs.far, rank, asked);
+        now.arrived = std::max(now.arrived, carried + Latency(load));
       }
       now.begin = std::max(free, now.arrived);
       now.exchange = now.begin - free;
@@ -131,6 +166,8 @@ class Simulator {
       for (int32_t home : foreign) {
         const bool near = cluster_.SameNode(home, transfer.from);
         out.Add(near, part_bytes_[Index(home)]);
+        if (!near && cables_.any())
+          far_out_.push_back({transfer.from, home, part_bytes_[Index(home)], computed});
         Back& back = back_[Index(home)];
         back.load.Add(near, part_bytes_[Index(home)]);
         back.unpack += PackSeconds(home, part_bytes_[Index(home)]);
@@ -145,6 +182,7 @@ class Simulator {
       for (int32_t home : foreign)
         back_[Index(home)].last = std::max(back_[Index(home)].last, returned_by_[from]);
     }
+    CarryReturns();
   }
 
   void Finish() {
@@ -173,7 +211,8 @@ class Simulator {
 
  private:
   struct HomeInputs {
-    std::vector<Load> in;  // [ranks], or empty
+    std::vector<Load> in;         // [ranks], or empty
+    std::vector<FarMessage> far;  // by rank, home
     std::vector<double>
         pushed;  // [ranks] when the last of the rank's homes has pushed this stage's inputs
     std::vector<double> repack;   // [ranks] seconds for what comes as rows, or empty
@@ -214,6 +253,62 @@ class Simulator {
       if (!exchanges_[r]) packed_by_[r] = 0;
       pack_[r] += packed_by_[r];
     }
+  }
+
+  static CableFlow FlowOf(std::span<const FarMessage> messages) {
+    CableFlow flow;
+    for (const FarMessage& message : messages) flow.Add(message.bytes, message.ready);
+    return flow;
+  }
+
+  // Calls visit(messages) for each run of messages of one rank whose homes are on one node.
+  template <typename Visit>
+  void ForEachFlow(std::span<const FarMessage> messages, Visit&& visit) const {
+    for (size_t first = 0, last = 0; first < messages.size(); first = last) {
+      const FarMessage& head = messages[first];
+      while (last < messages.size() && messages[last].rank == head.rank &&
+             cluster_.SameNode(messages[last].home, head.home))
+        ++last;
+      visit(messages.subspan(first, last - first));
+    }
+  }
+
+  // When all that a rank gets from homes on other nodes is through the cables.
+  double CarryInputs(const std::vector<FarMessage>& messages, int32_t rank, double asked) {
+    const auto [first, last] =
+        std::equal_range(messages.begin(), messages.end(), FarMessage{.rank = rank},
+                         [](const FarMessage& a, const FarMessage& b) { return a.rank < b.rank; });
+    double carried = 0;
+    ForEachFlow({first, last}, [&](std::span<const FarMessage> part) {
+      CableFlow flow = FlowOf(part);
+      flow.ready = std::max(flow.ready, asked);
+      flow.from_node = cluster_.NodeOf(part.front().home);
+      flow.to_node = cluster_.NodeOf(rank);
+      carried = std::max(carried, cables_.Add(flow));
+    });
+    return carried;
+  }
+
+  void CarryReturns() {
+    ForEachFlow(far_out_, [&](std::span<const FarMessage> part) {
+      CableFlow flow = FlowOf(part);
+      flow.from_node = cluster_.NodeOf(part.front().rank);
+      flow.to_node = cluster_.NodeOf(part.front().home);
+      const double carried = cables_.Add(flow);
+      for (const FarMessage& message : part) {
+        double& last = back_[Index(message.home)].last;
+        last = std::max(last, carried);
+      }
+    });
+    far_out_.clear();
+  }
+
+  // One message for each home that the blocks came from.
+  double CarryPass(const Transfer& transfer, double ready) {
+    CableFlow flow{.from_node = cluster_.NodeOf(transfer.from),
+                   .to_node = cluster_.NodeOf(transfer.to)};
+    for (int32_t home : SumParts(transfer, kHome)) flow.Add(part_bytes_[Index(home)], ready);
+    return cables_.Add(flow);
   }
 
   double Seconds(const Load& load) const {
@@ -267,6 +362,8 @@ class Simulator {
           std::max(At(transfer.from, stage - 1).begin, At(transfer.to, stage - 1).begin);
       const double free = now.begin;
       now.arrived = std::max(now.arrived, flow + Latency(load) + Seconds(load));
+      if (load.far > 0 && cables_.any())
+        now.arrived = std::max(now.arrived, CarryPass(transfer, flow) + Latency(load));
       now.begin = std::max(free, now.arrived);
       now.exchange += now.begin - std::min(now.begin, std::max(free, flow));
     }
@@ -276,6 +373,7 @@ class Simulator {
   const HomeMap& homes_;
   const StageWork& work_;
   const Cluster& cluster_;
+  Cables& cables_;
   Prediction& out_;
   int32_t ranks_, stages_;
   double block_seconds_, pack_seconds_;
@@ -287,6 +385,7 @@ class Simulator {
   std::vector<Back> back_;                              // [ranks]
   std::vector<double> idle_exchange_, compute_, pack_;  // [ranks] seconds
   std::vector<double> packed_by_;                       // [ranks] when a home has packed
+  std::vector<FarMessage> far_out_;                     // of the stage that returns
   std::vector<bool> exchanges_;                         // [ranks] something with another rank
 };
 
@@ -296,8 +395,15 @@ Prediction Simulate(const Program& program, const HomeMap& homes, const StageWor
                     const Cluster& cluster) {
   CheckCluster(cluster, program.problem.ranks);
   EQ_CHECK(work.ranks == program.problem.ranks && work.stages == std::ssize(program.stages));
+  // What goes through a cable depends on everything that is under way then, also of later stages of
+  // ranks that are ahead: walk, let the cables carry what was found, and walk again with that.
+  Cables cables(cluster);
   Prediction prediction;
-  Walk(program, Simulator(program, homes, work, cluster, prediction));
+  for (int walk = 0; walk <= Cables::kMostRounds; ++walk) {
+    prediction = {};
+    Walk(program, Simulator(program, homes, work, cluster, cables, prediction));
+    if (!cables.CarryAll()) break;
+  }
   return prediction;
 }
 

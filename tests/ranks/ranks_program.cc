@@ -2,8 +2,9 @@
 // real MPI and for the simulator. It passes numbers around a ring and "computes" between, as the
 // executor does.
 //   ranks_program [--ranks N] [--watchdog S] [--threads T] [--fault none|throw|input|sleep|differ]
-//                 [--on RANK] [--rounds R] [--bytes B] [--work S] [--pids FILE]
-// Rank 0 prints {"ranks", "sum", "seconds"}.
+//                 [--on RANK] [--rounds R] [--bytes B] [--work S] [--pids FILE] [--links]
+// Rank 0 prints {"ranks", "sum", "seconds"}; with --links the machine file of measured links
+// instead.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 #include "apps/ranks.h"
 #include "equitile/base/error.h"
 #include "equitile/comm/mpi/launch.h"
+#include "equitile/exec/link_calibration.h"
+#include "equitile/io/machine_file.h"
 
 namespace equitile {
 namespace {
@@ -30,6 +33,7 @@ struct Options {
   size_t bytes = 8000;
   double work_seconds = 0.005;
   std::string pids;
+  bool links = false;
 };
 
 void Fail(const Options& options, Communicator& comm) {
@@ -89,6 +93,12 @@ void WritePid(const Options& options, int32_t rank) {
 void Body(const Options& options, Communicator& comm) {
   WritePid(options, comm.rank());
   CompareHashes(options, comm);
+  if (options.links) {
+    Machine machine;
+    MeasureLinks(comm, machine);
+    if (comm.rank() == 0) fmt::print("{}", MachineFileText(machine));
+    return;
+  }
   comm.Barrier();
   const double begin = comm.Now();
   std::vector<double> sum = {Rounds(options, comm)};
@@ -111,6 +121,7 @@ int Main(int argc, char** argv) {
     app.add_option("--bytes", options.bytes);
     app.add_option("--work", options.work_seconds);
     app.add_option("--pids", options.pids);
+    app.add_flag("--links", options.links);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -48,6 +48,39 @@ def test_two_nodes_share_one_slow_link():
     assert seconds(8, "--rounds", 10, "--work", 0, "--bytes", size, platform="two-nodes") == pytest.approx(wanted, rel=0.01)
 
 
+def links(ranks, platform):
+    run = simulate(ranks, "--links", platform=platform)
+    assert run.returncode == 0, run.stderr
+    machine = json.loads(run.stdout)
+    return machine.get("node_of"), {link["class"]: (link["bytes_per_second"], link["latency_seconds"]) for link in machine["links"]}
+
+
+def test_calibration_finds_nodes_and_what_their_ranks_share():
+    nodes, found = links(7, "two-nodes")
+    assert nodes == [0, 0, 0, 0, 1, 1, 1]
+    assert found == {"network": pytest.approx((10 * GIGABIT, 20e-6), rel=0.02),
+                     "node": pytest.approx((100 * GIGABIT, 2e-6), rel=0.02),
+                     "cable": pytest.approx((10 * GIGABIT, 20e-6), rel=0.02)}
+
+
+def test_calibration_finds_no_cable_where_ranks_share_none(tmp_path):
+    # Two nodes of two ranks by name only: every rank has a way of its own.
+    platform = tmp_path / "own.xml"
+    platform.write_text((ROOT / "bench/platforms/10g.xml").read_text())
+    (tmp_path / "own.xml.hosts").write_text("host0 0\nhost1 5\nhost2 0\nhost3 5\n")
+    nodes, found = links(4, platform)
+    assert nodes == [0, 1, 0, 1]
+    assert found == {"network": pytest.approx((10 * GIGABIT, 20e-6), rel=0.02), "node": pytest.approx((10 * GIGABIT, 20e-6), rel=0.02)}
+    (tmp_path / "own.xml.hosts").write_text("host0 0\nhost1\nhost2 0\nhost3 5\n")
+    assert simulate(4, platform=platform).returncode == 2
+
+
+@pytest.mark.parametrize("platform, ranks", [("100g", 3), ("two-nodes", 2)])
+def test_ranks_without_neighbours_have_one_link(platform, ranks):
+    nodes, found = links(ranks, platform)
+    assert nodes is None and list(found) == ["network"]
+
+
 def test_one_slow_rank_takes_twice_as_long():
     assert seconds(3, "--rounds", 10, "--work", 0.02, platform="one-slow") == pytest.approx(0.4, rel=1e-3)
 

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "equitile/comm/mpi/mpi_check.h"
@@ -32,6 +33,27 @@ void CheckTags(MPI_Comm comm) {
   }
 }
 
+// [ranks] the first rank of each one's machine, as the MPI sees machines.
+std::vector<int32_t> FirstRanks(MPI_Comm comm, int32_t rank, int32_t size) {
+  MPI_Comm node = MPI_COMM_NULL;
+  EQ_MPI(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node));
+  int32_t first = rank;
+  EQ_MPI(MPI_Bcast(&first, 1, MPI_INT32_T, 0, node));
+  EQ_MPI(MPI_Comm_free(&node));
+  std::vector<int32_t> firsts(static_cast<size_t>(size));
+  EQ_MPI(MPI_Allgather(&first, 1, MPI_INT32_T, firsts.data(), 1, MPI_INT32_T, comm));
+  return firsts;
+}
+
+// Numbers from 0, in the order in which names appear first.
+std::vector<int32_t> Numbered(const std::vector<int32_t>& names) {
+  std::map<int32_t, int32_t> number;
+  std::vector<int32_t> numbers;
+  for (int32_t name : names)
+    numbers.push_back(number.try_emplace(name, static_cast<int32_t>(number.size())).first->second);
+  return numbers;
+}
+
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(MPI_Comm world, double watchdog_seconds, size_t chunk_bytes)
@@ -44,6 +66,7 @@ MpiCommunicator::MpiCommunicator(MPI_Comm world, double watchdog_seconds, size_t
   EQ_MPI(MPI_Comm_rank(comm_, &rank_));
   EQ_MPI(MPI_Comm_size(comm_, &size_));
   CheckTags(world);
+  node_of_ = Numbered(kSimulator ? SimulatedNodes(size_) : FirstRanks(comm_, rank_, size_));
 }
 
 MpiCommunicator::Transfer& MpiCommunicator::NewTransfer(CommRequest& request, size_t bytes,

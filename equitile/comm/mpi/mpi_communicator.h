@@ -26,6 +26,7 @@ class MpiCommunicator final : public Communicator {
   int32_t size() const override { return size_; }
   std::string_view name() const override { return "mpi"; }
   bool simulated() const override { return kSimulator; }
+  std::vector<int32_t> NodeOf() const override { return node_of_; }
 
   CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) override;
   CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) override;
@@ -74,6 +75,7 @@ class MpiCommunicator final : public Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
   int32_t rank_ = 0;
   int32_t size_ = 1;
+  std::vector<int32_t> node_of_;  // [ranks]
   size_t chunk_bytes_;
   bool models_compute_;
   Control control_;

@@ -17,6 +17,11 @@ TEST(Mpi, ManyInOrder) { comm_testing::ManyInOrder(MpiTestRanks()); }
 TEST(Mpi, Collectives) { comm_testing::Collectives(MpiTestRanks()); }
 TEST(Mpi, SumsAgree) { comm_testing::SumsAgree(MpiTestRanks()); }
 
+TEST(Mpi, RanksOfThisMachineShareANode) {
+  Communicator& comm = MpiTestRanks();
+  EXPECT_EQ(comm.NodeOf(), std::vector<int32_t>(static_cast<size_t>(comm.size()), 0));
+}
+
 // Chunks of a prime number of bytes: everything above is cut, with ragged ends.
 TEST(Mpi, MessagesInChunks) {
   MpiCommunicator comm(MPI_COMM_WORLD, 60, 997);
