@@ -105,7 +105,9 @@ class Partitioner {
   // A probe reads about this many words besides the rows: found by timing.
   static constexpr int64_t kProbeOverheadWords = 250;
   // Words that all probes together may read: a few times the mask, and for small ones as many as a
-  // hundredth of the layer's attention pays for, up to a millisecond or two.
+  // hundredth of the layer's attention pays for, up to a millisecond or two. Half of that was as
+  // good on 160 small masks, but not on one_h24_b64; half of kFewWords left half as much imbalance
+  // again.
   static constexpr int64_t kBudgetMasks = 4, kFewWords = 200'000, kManyWords = 4'000'000;
   static constexpr double kWordSeconds = 4e-10, kShareOfAttention = 0.01;
   // More ranks need more probes, up to this many.
