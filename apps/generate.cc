@@ -42,6 +42,18 @@ std::string GivenFlags(const CLI::App& app) {
   return text;
 }
 
+// On as many ranks as the run would have.
+void DryRun(const GenerateRequest& request) {
+  const RanksRequest& on = request.flags.ranks;
+  if (!UnderLauncher()) {
+    const int64_t ranks = on.ranks.value_or(1);
+    return PrintDryRun(request, static_cast<int32_t>(ranks), ThreadsPerRank(on, ranks));
+  }
+  RunOnRanks(on, [&](Communicator& comm, int threads) {
+    if (comm.rank() == 0) PrintDryRun(request, comm.size(), threads);
+  });
+}
+
 }  // namespace
 
 void RegisterGenerate(CLI::App& parent) {
@@ -52,8 +64,7 @@ void RegisterGenerate(CLI::App& parent) {
   generate.callback([flags, &generate] {
     const GenerateRequest request = CheckedRequest(*flags);
     if (request.flags.dry_run) {
-      if (IsFirstProcess()) PrintDryRun(request);
-      return;
+      return DryRun(request);
     }
     RunGenerate(request, QuotedWord(program_invocation_name) + " generate" + GivenFlags(generate));
   });

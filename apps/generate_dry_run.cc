@@ -47,8 +47,9 @@ double MeanDensity(const GenerateRequest& request) {
 Seconds EstimateSeconds(const GenerateRequest& request, double rho, int32_t ranks, int threads) {
   const WanConfig& model = request.transformer;
   const GenerationConfig& config = request.config;
-  const ComputeRates rates = request.machine ? RatesOf(*request.machine, model.head_dim, threads)
-                                             : MeasureRates(model.head_dim, ranks, threads);
+  const ComputeRates rates =
+      request.machine ? RatesOf(*request.machine, model.head_dim, threads)
+                      : MeasureRates(model.head_dim, UnderLauncher() ? 1 : ranks, threads);
   const StepShape shape = {.tokens = VideoTokens(model, config),
                            .text_rows = config.text_rows,
                            .passes = config.Passes(),
@@ -72,9 +73,7 @@ std::string Text(int64_t bytes) {
 
 }  // namespace
 
-void PrintDryRun(const GenerateRequest& request) {
-  const auto ranks = static_cast<int32_t>(request.flags.ranks.ranks.value_or(1));
-  const int threads = ThreadsPerRank(request.flags.ranks, ranks);
+void PrintDryRun(const GenerateRequest& request, int32_t ranks, int threads) {
   const GenerationConfig& config = request.config;
   const BlockMask mask = MaskOfLayer(request);
   const PlanReport layout = LayoutOf(request, mask, ranks);

@@ -6,6 +6,6 @@
 namespace equitile {
 
 // Prints; reads configs only, no weights.
-void PrintDryRun(const GenerateRequest& request);
+void PrintDryRun(const GenerateRequest& request, int32_t ranks, int threads_per_rank);
 
 }  // namespace equitile

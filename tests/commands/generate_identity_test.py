@@ -137,3 +137,12 @@ def test_ranks_with_different_flags_say_so(tmp_path):
     assert done.returncode == 2 and "equitile: rank 1: " in done.stderr and "nowhere.npy" in done.stderr, done.stderr
     done = run("-s", -1)  # a seed is rank 0's
     assert done.returncode == 0, done.stderr
+
+
+@needs_mpirun
+def test_a_dry_run_is_of_the_ranks_that_were_started(tmp_path):
+    command = [*MPIRUN, "-n", 3, os.environ["EQUITILE"], "generate", "-m", MINI, "-p", "a star", "-o", "a.mp4", "--dry-run", "--json",
+               "--planner", "usp:3x1", *SMALL]
+    done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ranks"] == 3
