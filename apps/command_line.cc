@@ -181,13 +181,16 @@ int ComplainAlways(int exit_code, std::string message) {
   return exit_code;
 }
 
+// What a launcher may take to end the others after one has ended badly, on a busy machine.
+constexpr std::chrono::seconds kTimeOfLaunchers{5};
+
 // Of the processes that a launcher started, all of which mostly go wrong alike, one complains. The
 // others let it: a launcher ends all at the first bad exit code. Who is still there after that was
 // alone with its trouble.
 int Complain(int exit_code, std::string message) {
   if (IsFirstProcess()) return ComplainAlways(exit_code, std::move(message));
   if (mpi::InSimulator()) return exit_code;
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::this_thread::sleep_for(kTimeOfLaunchers);
   return ComplainAlways(exit_code, fmt::format("rank {}: {}", *mpi::LaunchedRank(), message));
 }
 
