@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/command_line.h"
+#include "apps/cli/command_line.h"
 #include "equitile/comm/mpi/launch.h"
 
 int main(int argc, char** argv) {

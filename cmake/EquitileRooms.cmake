@@ -1,7 +1,7 @@
 # The tree is the build: a room is a folder of equitile/, and a file's ending says what it is.
 #   thing.cc -> the library    thing_test.cc -> test_<room>    thing_mpi_test.cc -> test_<room>_mpi    thing_bench.cc -> bench_<room>    thing_fuzz.cc -> fuzz_<thing>
 # comm/mpi is the one folder that is not part of the library: see EquitileMpi.cmake.
-set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model search)
+set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model sparsity quality generate search)
 
 # One binary for every machine: SIMD targets are chosen from at run time (kernel/target.h). SSSE3 and AVX3_DL add nothing over
 # their neighbours; vectors of unknown length (SVE) cannot be held in the kernels' register tiles. Whatever includes Highway
@@ -54,8 +54,8 @@ endfunction()
 function(equitile_add_fuzzers)
   set(sources base/aligned_buffer.cc base/bit_count.cc base/error.cc io/atomic_write.cc io/config_file.cc io/json_value.cc
       io/machine_file.cc io/mapped_file.cc io/npy.cc io/plan_file.cc io/safetensors.cc io/safetensors_header.cc io/sidecar_file.cc
-      io/stored_tensor.cc io/temporary_name.cc io/tokenizer_file.cc model/run_checkpoint.cc pattern/block_grid.cc pattern/token_grid.cc plan/cost_model.cc plan/home_map.cc plan/machine.cc plan/plan.cc
-      plan/plan_check.cc tensor/dtype.cc)
+      io/stored_tensor.cc io/temporary_name.cc io/tokenizer_file.cc generate/run_checkpoint.cc pattern/block_grid.cc pattern/token_grid.cc plan/predict/cost_model.cc plan/core/home_map.cc plan/predict/machine.cc plan/core/plan.cc
+      plan/core/plan_check.cc tensor/dtype.cc)
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/equitile/")
   add_library(equitile_fuzzed STATIC ${sources})
   # As one file, but for two whose own names others have too: JSON's templates are then compiled once, not a dozen times.
@@ -66,7 +66,7 @@ function(equitile_add_fuzzers)
   target_link_libraries(equitile_fuzzed PUBLIC fmt::fmt nlohmann_json::nlohmann_json)
   target_compile_options(equitile_fuzzed PUBLIC -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -gline-tables-only)
   target_link_options(equitile_fuzzed PUBLIC -fsanitize=address,undefined)
-  file(GLOB fuzzers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/*/*_fuzz.cc")
+  file(GLOB_RECURSE fuzzers CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/*_fuzz.cc")
   foreach(fuzzer ${fuzzers})
     get_filename_component(name ${fuzzer} NAME_WE)
     string(REGEX REPLACE "_fuzz$" "" name ${name})

@@ -15,10 +15,10 @@
 #include "equitile/io/plan_report_json.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/target.h"
-#include "equitile/plan/mask_hash.h"
-#include "equitile/plan/planner.h"
-#include "equitile/plan/program.h"
-#include "equitile/plan/report.h"
+#include "equitile/plan/core/mask_hash.h"
+#include "equitile/plan/core/program.h"
+#include "equitile/plan/planners/planner.h"
+#include "equitile/plan/planners/report.h"
 
 namespace py = pybind11;
 using namespace equitile;

@@ -1,11 +1,14 @@
-"""Checks the arrows between rooms: who may include whom. The table below is the architecture; a room may include every
-room reachable along the arrows, and nothing else."""
+"""Checks the arrows between rooms and between the sub-folders of a room: who may include whom. The tables below are the
+architecture; a folder may include everything reachable along its arrows, and nothing else."""
 import pathlib
 import re
 
 ARROWS = {
-    "search": ["model"],
-    "model": ["exec", "io"],
+    "search": ["generate"],
+    "generate": ["sparsity", "quality"],
+    "sparsity": ["exec", "model"],
+    "quality": ["io"],
+    "model": ["kernel", "comm", "io"],
     "exec": ["plan", "kernel", "comm"],
     "io": ["tensor", "pattern", "plan"],
     "plan": ["pattern"],
@@ -14,6 +17,36 @@ ARROWS = {
     "tensor": ["base"],
     "pattern": ["base"],
     "base": [],
+}
+
+# The same inside a room, between its sub-folders; "" is the room's own folder. A room that is not here has none.
+PARTS = {
+    "apps": {
+        "": ["cli"],
+        "compare": ["generate"],
+        "bench": ["plan"],
+        "verify": ["generate"],
+        "inspect": ["cli"],
+        "generate": ["plan"],
+        "plan": ["cli"],
+        "cli": [],
+    },
+    "comm": {"mpi": [""], "threads": [""], "solo": [""], "": []},
+    "kernel": {"": [], "reference": [""]},
+    "model": {
+        "golden": ["sampling", "vae"],
+        "sampling": ["wan"],
+        "wan": [],
+        "vae": [],
+        "text": [],
+    },
+    "plan": {
+        "planners": ["planners/dbsp", "planners/fractional"],
+        "planners/dbsp": ["predict"],
+        "planners/fractional": ["predict"],
+        "predict": ["core"],
+        "core": [],
+    },
 }
 
 # Headers from outside that only some folders may see.
@@ -34,15 +67,35 @@ NEVER_IN = {
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def reachable(room):
-    """The room itself and all rooms along the arrows."""
-    found, queue = set(), [room]
+def reachable(start, arrows):
+    """The start itself and everything along the arrows."""
+    found, queue = set(), [start]
     while queue:
         here = queue.pop()
         if here not in found:
             found.add(here)
-            queue += ARROWS[here]
+            queue += arrows[here]
     return found
+
+
+def room_and_part(folder):
+    """"equitile/plan/core" -> ("plan", "core"), "apps/cli" -> ("apps", "cli"); None outside of both."""
+    parts = folder.split("/")
+    if parts[0] == "equitile" and len(parts) > 1:
+        return parts[1], "/".join(parts[2:])
+    return ("apps", "/".join(parts[1:])) if parts[0] == "apps" else None
+
+
+def part_violation(room, part, header, is_test):
+    """Why a file of the room's sub-folder may not include a header of the same room; None if it may. Tests may look around
+    in their room."""
+    target = room_and_part(str(pathlib.PurePosixPath(header).parent))
+    if is_test or room not in PARTS or target is None or target[0] != room or target[1] not in PARTS[room]:
+        return None
+    allowed = reachable(part, PARTS[room])
+    if target[1] in allowed:
+        return None
+    return f"{room}/{part} may include only {', '.join(sorted(allowed))} of {room}, not {target[1]}"
 
 
 def include_violation(folder, file, header):
@@ -52,17 +105,20 @@ def include_violation(folder, file, header):
         allowed = any(folder == f or folder.startswith(f + "/") for f in folders)
         if re.match(pattern, header) and not allowed:
             return f"only {', '.join(folders)} may include {header}"
-    parts = folder.split("/")
-    if parts[0] != "equitile" or len(parts) < 2:
+    place = room_and_part(folder)
+    if place is None:
         return None
-    room = parts[1]
+    room, part = place
+    inside = part_violation(room, part, header, is_test)
+    if inside or room == "apps":
+        return inside
     if room in NEVER_IN and not is_test and re.fullmatch(NEVER_IN[room], header):
         return f"{room} must do without <{header}>"
     if header.startswith("apps/") or (header.startswith("tests/") and not is_test):
         return f"{room} may not include {header}"
     match = re.match(r"equitile/(\w+)/", header)
-    if match and match[1] not in reachable(room):
-        return f"{room} may include only {', '.join(sorted(reachable(room)))}, not {match[1]}"
+    if match and match[1] not in reachable(room, ARROWS):
+        return f"{room} may include only {', '.join(sorted(reachable(room, ARROWS)))}, not {match[1]}"
     return None
 
 
@@ -74,8 +130,12 @@ def violations(root):
             continue
         relative = file.relative_to(root)
         folder = relative.parent.as_posix()
-        if folder.startswith("equitile/") and folder.split("/")[1] not in ARROWS:
+        place = room_and_part(folder)
+        if place and place[0] not in (*ARROWS, "apps"):
             found.append(f"{relative}:1: no such room: {folder}")
+            continue
+        if place and place[1] not in PARTS.get(place[0], {"": []}):
+            found.append(f"{relative}:1: no such part of {place[0]}: {folder}")
             continue
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             include = INCLUDE.match(line)
@@ -91,8 +151,9 @@ def violations(root):
 
 
 def test_arrows_have_no_cycle():
-    for room, targets in ARROWS.items():
-        assert all(room not in reachable(target) for target in targets), room
+    for arrows in (ARROWS, *PARTS.values()):
+        for start, targets in arrows.items():
+            assert all(start not in reachable(target, arrows) for target in targets), start
 
 
 def test_rooms_include_along_the_arrows():
@@ -112,10 +173,22 @@ def test_planted_violations_are_named(tmp_path):
     assert violations(tmp_path) == []
     plant("equitile/base/bad.cc", "// why", '#  include "equitile/kernel/attention.h"')          # backwards
     plant("equitile/comm/bad.cc", '#include "equitile/kernel/attention.h"')                      # sideways
-    plant("equitile/plan/bad.cc", "#include <chrono>", "#include <hwy/highway.h>", "#include <mpi.h>")
-    plant("equitile/plan/fine_test.cc", "#include <chrono>")
+    plant("equitile/plan/core/bad.cc", "#include <chrono>", "#include <hwy/highway.h>", "#include <mpi.h>")
+    plant("equitile/plan/core/fine_test.cc", "#include <chrono>")
     plant("equitile/pattern/bad.cc", '#include "error.h"')
     plant("equitile/utils/bad.cc", "")
+    plant("equitile/plan/predict/score.h", '#include "equitile/plan/core/plan.h"')
+    plant("equitile/plan/core/plan.h", '#include "equitile/plan/predict/score.h"')               # backwards, inside a room
+    plant("equitile/plan/core/plan_test.cc", '#include "equitile/plan/predict/score.h"')         # a test may
+    plant("equitile/plan/planners/dbsp/bad.cc", '#include "equitile/plan/planners/planner.h"')
+    plant("equitile/plan/planners/planner.h", "")
+    plant("equitile/plan/misc/bad.cc", "")
+    plant("equitile/model/text/bad.cc", '#include "equitile/model/vae/vae.h"')                   # sideways, inside a room
+    plant("equitile/model/vae/vae.h", "")
+    plant("apps/cli/bad.cc", '#include "apps/plan/plan.h"')
+    plant("apps/plan/plan.h", "")
     assert [line.split(": ")[0] for line in violations(tmp_path)] == [
-        "equitile/base/bad.cc:2", "equitile/comm/bad.cc:1", "equitile/pattern/bad.cc:1", "equitile/plan/bad.cc:1",
-        "equitile/plan/bad.cc:2", "equitile/plan/bad.cc:3", "equitile/utils/bad.cc:1"]
+        "apps/cli/bad.cc:1", "equitile/base/bad.cc:2", "equitile/comm/bad.cc:1", "equitile/model/text/bad.cc:1",
+        "equitile/pattern/bad.cc:1", "equitile/plan/core/bad.cc:1", "equitile/plan/core/bad.cc:2",
+        "equitile/plan/core/bad.cc:3", "equitile/plan/core/plan.h:1", "equitile/plan/misc/bad.cc:1",
+        "equitile/plan/planners/dbsp/bad.cc:1", "equitile/utils/bad.cc:1"]

@@ -8,8 +8,8 @@
 #include "equitile/comm/solo/solo.h"
 #include "equitile/exec/executor.h"
 #include "equitile/kernel/target.h"
-#include "equitile/model/layer_attention.h"
-#include "equitile/model/wan_transformer.h"
+#include "equitile/model/wan/wan_transformer.h"
+#include "equitile/sparsity/layer_attention.h"
 
 namespace {
 

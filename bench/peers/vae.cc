@@ -4,7 +4,7 @@
 
 #include "bench/peers/peers.h"
 #include "equitile/kernel/target.h"
-#include "equitile/model/vae_decoder.h"
+#include "equitile/model/vae/vae_decoder.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include "equitile/comm/communicator.h"
 #include "equitile/kernel/target.h"
-#include "equitile/plan/machine.h"
+#include "equitile/plan/predict/machine.h"
 
 namespace equitile {
 

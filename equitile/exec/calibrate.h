@@ -7,7 +7,7 @@
 
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
-#include "equitile/plan/machine.h"
+#include "equitile/plan/predict/machine.h"
 
 namespace equitile {
 

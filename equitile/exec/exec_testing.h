@@ -15,7 +15,7 @@
 #include "equitile/exec/executor.h"
 #include "equitile/exec/token_rows.h"
 #include "equitile/exec/verification.h"
-#include "equitile/plan/planner.h"
+#include "equitile/plan/planners/planner.h"
 
 namespace equitile::testing {
 

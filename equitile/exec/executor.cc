@@ -4,8 +4,8 @@
 
 #include "equitile/base/error.h"
 #include "equitile/exec/layer_run.h"
-#include "equitile/plan/mask_hash.h"
-#include "equitile/plan/walker.h"
+#include "equitile/plan/core/mask_hash.h"
+#include "equitile/plan/core/walker.h"
 
 namespace equitile {
 

@@ -14,7 +14,7 @@
 #include "equitile/exec/run_record.h"
 #include "equitile/exec/wire.h"
 #include "equitile/kernel/attention.h"
-#include "equitile/plan/plan.h"
+#include "equitile/plan/core/plan.h"
 
 namespace equitile {
 

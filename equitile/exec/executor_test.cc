@@ -8,8 +8,8 @@
 
 #include "equitile/comm/solo/solo.h"
 #include "equitile/exec/exec_testing.h"
-#include "equitile/plan/accounts.h"
-#include "equitile/plan/walker.h"
+#include "equitile/plan/core/walker.h"
+#include "equitile/plan/predict/accounts.h"
 
 namespace equitile {
 namespace {

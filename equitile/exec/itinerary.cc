@@ -5,7 +5,7 @@
 #include <map>
 
 #include "equitile/exec/itinerary_places.h"
-#include "equitile/plan/walker.h"
+#include "equitile/plan/core/walker.h"
 
 namespace equitile {
 namespace {

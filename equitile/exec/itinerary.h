@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "equitile/kernel/attention.h"
-#include "equitile/plan/home_map.h"
-#include "equitile/plan/program.h"
-#include "equitile/plan/stage_work.h"
+#include "equitile/plan/core/home_map.h"
+#include "equitile/plan/core/program.h"
+#include "equitile/plan/predict/stage_work.h"
 
 namespace equitile {
 

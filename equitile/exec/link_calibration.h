@@ -3,7 +3,7 @@
 #pragma once
 
 #include "equitile/comm/communicator.h"
-#include "equitile/plan/machine.h"
+#include "equitile/plan/predict/machine.h"
 
 namespace equitile {
 

@@ -15,7 +15,7 @@ struct RunStats {
   double pack_seconds = 0;     // packing, copying and unpacking, both ways
   double wait_seconds = 0;     // idle: nothing to pack or to compute until something arrives
   int64_t bytes_sent = 0, bytes_received = 0;
-  int64_t buffer_bytes = 0;     // peak in the plan's terms (plan/accounts.h)
+  int64_t buffer_bytes = 0;     // peak in the plan's terms (plan/predict/accounts.h)
   int64_t allocated_bytes = 0;  // all that the executor holds: packed home, padding, scratch too
 };
 

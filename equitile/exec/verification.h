@@ -12,7 +12,7 @@
 #include "equitile/comm/communicator.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/reference/attention_reference.h"
-#include "equitile/plan/planner.h"
+#include "equitile/plan/planners/planner.h"
 
 namespace equitile {
 

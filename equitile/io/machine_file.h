@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "equitile/plan/machine.h"
+#include "equitile/plan/predict/machine.h"
 
 namespace equitile {
 

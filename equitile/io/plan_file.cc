@@ -4,7 +4,7 @@
 #include <map>
 
 #include "equitile/io/json_value.h"
-#include "equitile/plan/home_map.h"
+#include "equitile/plan/core/home_map.h"
 
 namespace equitile {
 namespace {

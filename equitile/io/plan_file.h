@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "equitile/plan/cost_model.h"
-#include "equitile/plan/plan.h"
+#include "equitile/plan/core/plan.h"
+#include "equitile/plan/predict/cost_model.h"
 
 namespace equitile {
 

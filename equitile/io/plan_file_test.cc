@@ -7,8 +7,8 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/machine_file.h"
-#include "equitile/plan/mask_hash.h"
-#include "equitile/plan/random_plan_testing.h"
+#include "equitile/plan/core/mask_hash.h"
+#include "equitile/plan/planners/random_plan_testing.h"
 
 namespace equitile {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "equitile/plan/mask_hash.h"
+#include "equitile/plan/core/mask_hash.h"
 
 namespace equitile {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "equitile/io/json_value.h"
 #include "equitile/pattern/block_mask.h"
-#include "equitile/plan/report.h"
+#include "equitile/plan/planners/report.h"
 
 namespace equitile {
 

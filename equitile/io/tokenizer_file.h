@@ -29,7 +29,7 @@ struct TokenizerSpec {
   struct Normalizer {
     enum class Kind { kCharacterMap, kStrip, kReplaceText, kReplaceRun };
     Kind kind = Kind::kStrip;
-    std::string character_map;         // kCharacterMap: the blob (model/character_map.h)
+    std::string character_map;         // kCharacterMap: the blob (model/text/character_map.h)
     bool left = false, right = false;  // kStrip
     std::string pattern;               // kReplaceText: a text; kReplaceRun: one character
     int64_t least = 0;                 // kReplaceRun: repeated at least so often

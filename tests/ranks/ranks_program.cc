@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/command_line.h"
-#include "apps/ranks.h"
+#include "apps/cli/command_line.h"
+#include "apps/cli/ranks.h"
 #include "equitile/base/error.h"
 #include "equitile/comm/mpi/launch.h"
 #include "equitile/exec/link_calibration.h"

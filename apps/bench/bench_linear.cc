@@ -1,0 +1,265 @@
+// `equitile bench linear`: how close to the machine's peak are linear layers?
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/bench/combinations.h"
+#include "apps/bench/peak_timing.h"
+#include "apps/cli/commands.h"
+#include "apps/cli/flags.h"
+#include "apps/cli/progress.h"
+#include "apps/cli/table.h"
+#include "apps/cli/terminal.h"
+#include "equitile/base/error.h"
+#include "equitile/base/rng.h"
+#include "equitile/base/topology.h"
+#include "equitile/kernel/linear.h"
+#include "equitile/kernel/reference/linear_reference.h"
+#include "equitile/kernel/target.h"
+#include "equitile/tensor/tensor.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  equitile bench linear --tokens 4096 --in 1536 --out 8960\n"
+    "  equitile bench linear --in 1536,8960 --out 8960,1536 --weights f32,bf16\n"
+    "  equitile bench linear --tokens 3328 --in 192 --out 576 --epilogue gelu --json\n"
+    "Peak is the best of several windows of multiply-adds on all threads, in turns with the "
+    "kernel,\n"
+    "which counts by its median.";
+
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+constexpr int64_t kMaxThreads = 4096;
+
+struct Options {
+  std::vector<int64_t> tokens = {4096}, in = {1536}, out = {8960}, threads;
+  std::vector<std::string> weights = {"f32"}, epilogues = {"none"};
+  int64_t seed = 1;
+  bool json = false;
+
+  // --in and --out pair up; one value serves all of the other's.
+  size_t Sizes() const { return std::max(in.size(), out.size()); }
+};
+
+// One line of the result.
+struct Setting {
+  int64_t tokens, in, out, threads;
+  std::string weights, epilogue;
+
+  double Flops() const {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(in) * static_cast<double>(out);
+  }
+};
+
+void CheckPairs(const Options& options) {
+  for (const auto* list : {&options.in, &options.out}) {
+    if (list->size() != 1 && list->size() != options.Sizes()) {
+      throw InputError("--in and --out pair up; {} and {} values were given", options.in.size(),
+                       options.out.size());
+    }
+  }
+}
+
+// Even numbers in [-1, 1).
+Tensor Random(const Shape& shape, uint64_t seed, uint32_t stream, ThreadPool& pool) {
+  constexpr int64_t kPart = 1 << 16;
+  Tensor tensor(DType::kF32, shape);
+  float* data = tensor.DataAs<float>();
+  const Rng rng(seed, stream);
+  pool.ParallelFor(CeilDiv(shape.Elements(), kPart), [&](int64_t part, int) {
+    const int64_t end = std::min(shape.Elements(), (part + 1) * kPart);
+    for (int64_t i = part * kPart; i < end; ++i) {
+      data[i] = 2.0f * rng.UniformAt(static_cast<uint64_t>(i)) - 1.0f;
+    }
+  });
+  return tensor;
+}
+
+// The inputs and the output of one setting.
+class Layer {
+ public:
+  Layer(const Setting& c, uint64_t seed, ThreadPool& pool)
+      : x_(Random({c.tokens, c.in}, seed, 0, pool)),
+        weights_(Random({c.out, c.in}, seed, 1, pool)),
+        bias_(Random({c.out}, seed, 2, pool)),
+        y_(DType::kF32, {c.tokens, c.out}) {
+    const DType dtype = ParseDType(c.weights);
+    packed_ = AlignedBuffer<std::byte>(PackedLinearBytes(c.in, c.out, dtype));
+    PackLinear(weights_, dtype, packed_.span(), pool);
+    args_.weights = PackedLinear::View(packed_.span());
+    args_.x = ConstView(x_);
+    args_.y = y_;
+    if (c.epilogue == "none") return;
+    args_.epilogue.bias = {bias_.DataAs<float>(), static_cast<size_t>(c.out)};
+    if (c.epilogue == "gelu") args_.epilogue.activation = Activation::kGeluTanh;
+    if (c.epilogue == "silu") args_.epilogue.activation = Activation::kSilu;
+    if (c.epilogue == "gate") {
+      gate_ = Random({c.out}, seed, 3, pool);
+      residual_ = Random({c.tokens, c.out}, seed, 4, pool);
+      args_.epilogue.gate = ConstView(gate_);
+      args_.epilogue.residual = ConstView(residual_);
+    }
+  }
+
+  const LinearArgs& Args() const { return args_; }
+
+  struct Check {
+    double max_error = 0.0;
+    double tolerance = 0.0;  // where the error is the largest part of it
+    double fraction = 0.0;   // of the tolerance, there
+  };
+
+  // The output so far against the reference: the corners and a random sample.
+  Check CheckOutput(uint64_t seed) const {
+    constexpr int kTokens = 32, kColumns = 64;
+    const Rng rng(seed, 5);
+    auto sample = [&](int count, int64_t extent, uint64_t from) {
+      std::vector<int64_t> at = {0, extent - 1};
+      for (int i = 2; i < count; ++i) {
+        at.push_back(static_cast<int64_t>(
+            rng.BelowAt(from + static_cast<uint64_t>(i), static_cast<uint64_t>(extent))));
+      }
+      return at;
+    };
+    Check check;
+    for (int64_t token : sample(kTokens, y_.shape()[0], 0)) {
+      for (int64_t column : sample(kColumns, y_.shape()[1], kTokens)) {
+        const LinearReference r = ReferenceLinear(args_, weights_, x_, token, column);
+        const double error = std::fabs(y_.view().Load(token, column) - r.value);
+        check.max_error = std::isnan(error) ? error : std::max(check.max_error, error);
+        const double fraction = std::isnan(error) ? HUGE_VAL : error / r.tolerance;
+        if (fraction >= check.fraction) check.fraction = fraction, check.tolerance = r.tolerance;
+      }
+    }
+    return check;
+  }
+
+ private:
+  Tensor x_, weights_, bias_, gate_, residual_, y_;
+  AlignedBuffer<std::byte> packed_;
+  LinearArgs args_;
+};
+
+class LinearBench {
+ public:
+  LinearBench(const Options& options, const std::vector<Setting>& settings)
+      : options_(options), settings_(settings) {}
+
+  Table Run() {
+    Progress progress("bench linear");
+    for (size_t i = 0; i < settings_.size(); ++i) RunOne(i, progress);
+    return std::move(table_);
+  }
+
+ private:
+  void RunOne(size_t index, Progress& progress) {
+    const Setting& setting = settings_[index];
+    const auto total = static_cast<int64_t>(settings_.size()), done = static_cast<int64_t>(index);
+    progress.Report(done, total, "numbers and their check");
+    ThreadPool pool(static_cast<int>(setting.threads));
+    const auto seed = static_cast<uint64_t>(options_.seed);
+    const Layer layer(setting, seed, pool);
+    Workspace workspace;
+    Linear(layer.Args(), pool, workspace);
+    const Layer::Check check = layer.CheckOutput(seed);
+    if (!(check.fraction <= 1.0)) {
+      throw Error(
+          "{} tokens, {} -> {}: error {:.2g}, tolerance {:.2g}; a wrong answer is not timed",
+          setting.tokens, setting.in, setting.out, check.max_error, check.tolerance);
+    }
+    const PeakTiming timing = TimeBesidePeak(
+        pool, [&] { Linear(layer.Args(), pool, workspace); },
+        [&](int64_t round, int64_t rounds) {
+          progress.Report(done * rounds + round, total * rounds,
+                          fmt::format("{} -> {}", setting.in, setting.out));
+        });
+    AddRow(setting, check, timing);
+  }
+
+  void AddRow(const Setting& setting, const Layer::Check& check, const PeakTiming& timing) {
+    const double gflops = setting.Flops() / timing.seconds * 1e-9;
+    table_.Add({std::string(TargetName(ActiveTarget())),
+                setting.threads,
+                setting.tokens,
+                setting.in,
+                setting.out,
+                setting.weights,
+                setting.epilogue,
+                {timing.peak_gflops, 1},
+                {gflops, 1},
+                {gflops / timing.peak_gflops, 3},
+                {timing.seconds, 5},
+                {check.max_error, fmt::format("{:.1e}", check.max_error)},
+                {check.tolerance, fmt::format("{:.1e}", check.tolerance)}});
+  }
+
+  const Options& options_;
+  const std::vector<Setting>& settings_;
+  Table table_{{{"target"},
+                {"threads"},
+                {"tokens"},
+                {"in"},
+                {"out"},
+                {"weights"},
+                {"epilogue"},
+                {"peak_gflops"},
+                {"gflops"},
+                {"fraction_of_peak"},
+                {"seconds"},
+                {"max_error", false},
+                {"tolerance", false}}};
+};
+
+}  // namespace
+
+void RegisterBenchLinear(CLI::App& parent) {
+  CLI::App& app =
+      *parent.add_subcommand("linear", "linear layers: GFLOP/s, and how much of the peak it is");
+  auto options = std::make_shared<Options>();
+  options->threads = {DefaultThreads()};
+  auto flags = std::make_shared<std::vector<ListFlag<Setting>>>();
+  auto add = [&](const CLI::Option* option, const auto& values, auto member) {
+    flags->push_back(MakeListFlag(option, values, member));
+  };
+  const Bounds<int64_t> size = {.min = 1, .max = kMaxSize};
+  add(AddNumbers(app, "--tokens", options->tokens, size, "rows of x"), options->tokens,
+      &Setting::tokens);
+  const CLI::Option* in = AddNumbers(app, "--in", options->in, size, "inputs");
+  const CLI::Option* out =
+      AddNumbers(app, "--out", options->out, size, "outputs; lists of --in and --out pair up");
+  const size_t pair_flag = flags->size();
+  flags->push_back({in, [options] { return options->Sizes(); },
+                    [options](Setting& setting, size_t i) {
+                      setting.in = options->in[std::min(i, options->in.size() - 1)];
+                      setting.out = options->out[std::min(i, options->out.size() - 1)];
+                    }});
+  add(AddChoices(app, "--weights", options->weights, {"f32", "bf16"}, "how weights are packed"),
+      options->weights, &Setting::weights);
+  add(AddChoices(app, "--epilogue", options->epilogues, {"none", "bias", "gelu", "silu", "gate"},
+                 "what is fused: a bias; after it GELU, SiLU, or a gate and a residual"),
+      options->epilogues, &Setting::epilogue);
+  add(AddNumbers(app, "-t,--threads", options->threads, {.min = 1, .max = kMaxThreads}, "threads"),
+      options->threads, &Setting::threads);
+  AddNumber(app, "--seed", options->seed, {.min = 0}, "of the numbers");
+  AddJson(app, options->json);
+  app.footer(kExamples);
+  app.callback([&app, options, flags, pair_flag, in, out] {
+    CheckPairs(*options);
+    if (in->empty()) (*flags)[pair_flag].option = out;  // whichever of the two was given
+    const std::vector<Setting> settings = Combinations(app, *flags);
+    const Table table = LinearBench(*options, settings).Run();
+    if (options->json) {
+      PrintJson(table.ToJson());
+    } else {
+      fmt::print("{}", table.ToText(Terminal::Of(stdout)));
+    }
+  });
+}
+
+}  // namespace equitile

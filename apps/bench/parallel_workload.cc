@@ -1,0 +1,148 @@
+#include "apps/bench/parallel_workload.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "equitile/base/error.h"
+#include "equitile/base/hash.h"
+#include "equitile/exec/token_rows.h"
+#include "equitile/exec/verification.h"
+
+namespace equitile {
+namespace {
+
+constexpr int64_t kFillTokens = 16;     // per task
+constexpr int64_t kQueriesToCheck = 2;  // per rank
+constexpr double kLargestValue = 1.74;  // of NumberAt
+
+// Uniform, of variance 1; by index. A hash is enough here, and many times faster than the
+// generator that results depend on.
+float NumberAt(uint64_t tensor, uint64_t index) {
+  const uint64_t bits = MixBits(index * 4 + tensor + 1);
+  return (static_cast<float>(bits >> 40) * 0x1p-24f - 0.5f) * 3.4641016f;
+}
+
+}  // namespace
+
+ParallelWorkload::ParallelWorkload(const BlockMask& mask, const PlanOptions& options,
+                                   int64_t head_dim, int32_t rank, DType wire, ThreadPool& pool)
+    : mask_(mask), problem_(ProblemFor(mask, options)), head_dim_(head_dim), wire_(wire) {
+  if (mask.grid().q_tokens != mask.grid().kv_tokens) {
+    throw InputError("a mask of {} queries and {} keys: self-attention has as many of both",
+                     mask.grid().q_tokens, mask.grid().kv_tokens);
+  }
+  line_ = HomeLine(HomeMap(problem_), problem_, rank);
+  const int64_t row = problem_.lanes.heads * head_dim;
+  for (uint64_t tensor = 0; tensor < 3; ++tensor) Fill(tensor, pool);
+  out_ = AlignedBuffer<float>::Zeroed(line_.size() * row);
+  auto view = [&](size_t tensor) {
+    return HomeView(inputs_[tensor].data(), line_, problem_, head_dim, row, head_dim);
+  };
+  call_.layer = 0;
+  call_.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  call_.q = view(0);
+  call_.k = view(1);
+  call_.v = view(2);
+  call_.out = out_.data();
+}
+
+void ParallelWorkload::Fill(uint64_t tensor, ThreadPool& pool) {
+  const int64_t row = problem_.lanes.heads * head_dim_;
+  AlignedBuffer<float>& values = inputs_[tensor];
+  values = AlignedBuffer<float>(line_.size() * row);
+  pool.ParallelFor(CeilDiv(line_.size(), kFillTokens), [&](int64_t task, int) {
+    const int64_t begin = task * kFillTokens * row,
+                  end = std::min(line_.size(), (task + 1) * kFillTokens) * row;
+    for (int64_t i = begin; i < end; ++i)
+      values[i] = NumberAt(tensor, static_cast<uint64_t>(line_.begin * row + i));
+  });
+}
+
+// What rounding to bf16 on the way may change in the average `want` of values, beyond what f32
+// does. A rounding errs by at most u = 2^-9 of its number. In the score of a key every product errs
+// by two of them; with the products independent that is u times the root of the sum of their
+// squares
+// (`product_norm`, the largest of all keys), and a relative error of the key's weight, which moves
+// the output by that times weight times the distance of value and output. The values err by u
+// themselves. Over keys these errors are independent: sums are roots of sums of squared weights
+// (`weight_norm`), six sigmas of them. The output is rounded once more.
+double Bf16Bound(double product_norm, double weight_norm, double want) {
+  constexpr double kUnit = 0x1p-9, kSigmas = 6;
+  return kUnit * (kSigmas * weight_norm * (2 * product_norm + 1) * kLargestValue + std::abs(want));
+}
+
+// The largest difference of one query's output, in units of what it may be.
+double ParallelWorkload::ErrorOf(int64_t lane, int64_t position, const int32_t* order) const {
+  const int64_t heads = problem_.lanes.heads, tokens = problem_.grid.q_tokens;
+  const int64_t item = problem_.lanes.BatchOf(lane), head = problem_.lanes.HeadOf(lane);
+  auto token_at = [&](int64_t p) { return order != nullptr ? order[p] : p; };
+  auto number = [&](uint64_t tensor, int64_t token, int64_t dim) {
+    const int64_t index = ((item * tokens + token) * heads + head) * head_dim_ + dim;
+    return static_cast<double>(NumberAt(tensor, static_cast<uint64_t>(index)));
+  };
+  const int64_t query = token_at(position);
+  std::vector<double> scores, sum(static_cast<size_t>(head_dim_), 0);
+  std::vector<int64_t> keys;
+  mask_.ForEachKept(lane, position / problem_.grid.block_tokens, [&](int64_t block) {
+    const Range positions = problem_.grid.KvBlockTokens(block);
+    for (int64_t p = positions.begin; p < positions.end; ++p) keys.push_back(token_at(p));
+  });
+  double largest = 0, product_norm = 0;
+  for (int64_t key : keys) {
+    double score = 0, squares = 0;
+    for (int64_t d = 0; d < head_dim_; ++d) {
+      const double product = number(0, query, d) * number(1, key, d);
+      score += product;
+      squares += product * product;
+    }
+    scores.push_back(score * static_cast<double>(call_.scale));
+    largest = std::max(largest, std::abs(scores.back()));
+    product_norm = std::max(product_norm, std::sqrt(squares) * static_cast<double>(call_.scale));
+  }
+  double total = 0, weight_squares = 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const double weight = std::exp(scores[i] - largest);
+    total += weight;
+    weight_squares += weight * weight;
+    for (int64_t d = 0; d < head_dim_; ++d)
+      sum[static_cast<size_t>(d)] += weight * number(2, keys[i], d);
+  }
+  const float* got =
+      out_.data() + ((item * tokens + query - line_.begin) * heads + head) * head_dim_;
+  // Norms of rows of variance 1.
+  const double max_score = std::max(largest, std::sqrt(static_cast<double>(head_dim_)));
+  const double bound =
+      SplitRowBound(head_dim_, std::ssize(keys) + 1, problem_.ranks, max_score, kLargestValue);
+  double error = 0;
+  for (int64_t d = 0; d < head_dim_; ++d) {
+    const double want = total > 0 ? sum[static_cast<size_t>(d)] / total : 0;
+    const double wire = wire_ == DType::kBF16 && total > 0
+                            ? Bf16Bound(product_norm, std::sqrt(weight_squares) / total, want)
+                            : 0;
+    const double off = std::abs(static_cast<double>(got[d]) - want);
+    error = std::max(error, std::isfinite(off) ? off / (bound + wire) : 1e30);
+  }
+  return error;
+}
+
+void ParallelWorkload::Check(Communicator& comm, const Itinerary& part,
+                             const std::string& planner) const {
+  const LaneOrders orders(problem_);
+  double worst = 0;
+  for (int64_t i = 0; i < std::min(kQueriesToCheck, line_.size()); ++i) {
+    const int64_t at = line_.begin + EvenPart(line_.size(), i, kQueriesToCheck).end - 1;
+    const int64_t item = at / problem_.grid.q_tokens, token = at % problem_.grid.q_tokens;
+    const int64_t lane = problem_.lanes.Lane(item, (part.rank * 7 + i * 3) % problem_.lanes.heads);
+    const int32_t* order = orders.Of(lane);
+    int64_t position = token;
+    if (order != nullptr)
+      position = std::find(order, order + problem_.grid.q_tokens, token) - order;
+    worst = std::max(worst, ErrorOf(lane, position, order));
+  }
+  comm.AllReduce(std::span(&worst, 1), Reduce::kMax);
+  if (worst > 1)
+    throw Error("[bench] {}: wrong answer, off by {:.3g} times what {} may be; nothing was timed",
+                planner, worst, DTypeName(wire_));
+}
+
+}  // namespace equitile

@@ -1,0 +1,40 @@
+#include "apps/bench/peak_timing.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace equitile {
+namespace {
+
+TEST(TimeBesidePeak, GivesTheMedian) {
+  ThreadPool pool(1);
+  int runs = 0;
+  const PeakTiming timing = TimeBesidePeak(pool, [&] {  // some runs are disturbed
+    std::this_thread::sleep_for(std::chrono::milliseconds(++runs % 5 == 0 ? 400 : 100));
+  });
+  EXPECT_EQ(timing.runs, runs);
+  EXPECT_GE(timing.runs, 5);
+  EXPECT_GE(timing.seconds, 0.1);
+  EXPECT_LT(timing.seconds, 0.3);
+  EXPECT_GT(timing.peak_gflops, 0.0);
+}
+
+TEST(TimeBesidePeak, RepeatsShortWorkAndReports) {
+  ThreadPool pool(1);
+  int64_t last = 0, last_total = 0;
+  const PeakTiming timing = TimeBesidePeak(
+      pool, [] { std::this_thread::sleep_for(std::chrono::milliseconds(10)); },
+      [&](int64_t done, int64_t total) {
+        EXPECT_EQ(done, last + 1);
+        EXPECT_GE(total, done);
+        last = done;
+        last_total = total;
+      });
+  EXPECT_EQ(last, last_total);
+  EXPECT_GE(timing.runs, 2 * last);
+}
+
+}  // namespace
+}  // namespace equitile

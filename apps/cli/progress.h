@@ -1,0 +1,49 @@
+// One line on stderr that says how far a long piece of work is. Short work never shows it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "apps/cli/terminal.h"
+
+namespace equitile {
+
+// Not thread-safe: the thread that hands out the work reports it.
+class Progress {
+ public:
+  struct Options {
+    std::FILE* stream = stderr;
+    double quiet_seconds = 2.0;    // nothing is shown before
+    double redraw_seconds = 0.1;   // on a terminal, where the line is redrawn
+    double repeat_seconds = 10.0;  // elsewhere, where every report is a line of its own
+  };
+
+  explicit Progress(std::string what) : Progress(std::move(what), Options()) {}
+  Progress(std::string what, Options options);
+  ~Progress();  // takes the line away
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // "what: 3/20, 12.3 s left, detail"
+  void Report(int64_t done, int64_t total, std::string_view detail = {});
+  // A line of the caller's own words, where it is time for one.
+  void Show(std::string_view line);
+
+ private:
+  bool IsTime();
+  void Draw(std::string line);
+
+  using Clock = std::chrono::steady_clock;
+
+  std::string what_;
+  Options options_;
+  Terminal terminal_;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point next_;
+  bool shown_ = false;
+};
+
+}  // namespace equitile

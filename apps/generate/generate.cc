@@ -1,0 +1,73 @@
+// `equitile generate`: prompt -> video.
+#include <errno.h>
+
+#include <memory>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/flags.h"
+#include "apps/cli/shell_words.h"
+#include "apps/generate/generate_dry_run.h"
+#include "apps/generate/generate_request.h"
+#include "apps/generate/generate_run.h"
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  equitile generate -p \"a red circle bounces on a black background\" -o circle.mp4\n"
+    "  equitile generate -p \"a big yellow star spins\" -o star.mp4 -W 128 -H 128 --steps 10 -s 7\n"
+    "  equitile generate -m Wan2.1-T2V-1.3B-Diffusers -p \"a cat\" -o cat.mp4 --dry-run\n"
+    "  equitile generate -p \"a cat\" -o cat.mp4 --resume     go on after a crash\n"
+    "  equitile generate --from circle.json -o again.mp4     the same bits again\n"
+    "  mpirun -n 3 equitile generate -p \"a blue ring\" -o ring.mp4";
+
+// The flags as they were given, except for --resume.
+std::string GivenFlags(const CLI::App& app) {
+  std::string text;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || option->check_lname("resume")) continue;
+    const std::string name = option->get_lnames().empty() ? "-" + option->get_snames().front()
+                                                          : "--" + option->get_lnames().front();
+    if (option->get_expected_max() == 0) {
+      const bool negated = option->results().front() == "false";
+      text += negated ? " --no-" + option->get_lnames().front() : " " + name;
+      continue;
+    }
+    for (const std::string& value : option->results()) {
+      text += " " + name + (value.starts_with("-") ? "=" : " ") + QuotedWord(value);
+    }
+  }
+  return text;
+}
+
+// On as many ranks as the run would have.
+void DryRun(const GenerateRequest& request) {
+  const RanksRequest& on = request.flags.ranks;
+  if (!UnderLauncher()) {
+    const int64_t ranks = on.ranks.value_or(1);
+    return PrintDryRun(request, static_cast<int32_t>(ranks), ThreadsPerRank(on, ranks));
+  }
+  RunOnRanks(on, [&](Communicator& comm, int threads) {
+    if (comm.rank() == 0) PrintDryRun(request, comm.size(), threads);
+  });
+}
+
+}  // namespace
+
+void RegisterGenerate(CLI::App& parent) {
+  CLI::App& generate = *parent.add_subcommand("generate", "a video from a prompt");
+  auto flags = std::make_shared<GenerateFlags>();
+  AddGenerateFlags(generate, *flags);
+  generate.footer(kExamples);
+  generate.callback([flags, &generate] {
+    const GenerateRequest request = CheckedRequest(*flags);
+    if (request.flags.dry_run) {
+      return DryRun(request);
+    }
+    RunGenerate(request, QuotedWord(program_invocation_name) + " generate" + GivenFlags(generate));
+  });
+}
+
+}  // namespace equitile

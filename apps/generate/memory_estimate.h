@@ -1,0 +1,33 @@
+// How much memory a video takes, from its sizes alone: for --dry-run, and to refuse before any work
+// what cannot fit.
+#pragma once
+
+#include <cstdint>
+
+#include "apps/generate/generate_request.h"
+
+namespace equitile {
+
+// The program with its libraries, before anything is loaded.
+inline constexpr int64_t kProgramBytes = 40'000'000;
+
+// Of one rank; ranks of one node have program (as threads) and weights together.
+struct RunBytes {
+  int64_t weights = 0, activations = 0, attention = 0, latents = 0, vae = 0;
+  // Frames are decoded when the passes are over, beside their buffers.
+  int64_t OwnTotal() const { return activations + attention + latents + vae; }
+  int64_t Total() const { return kProgramBytes + weights + OwnTotal(); }
+};
+
+// attention_bytes: buffers of the layout.
+RunBytes CountRunBytes(const GenerateRequest& request, int64_t attention_bytes, int32_t ranks,
+                       int threads);
+
+// Free memory of this machine; as much as there can be where it does not say.
+int64_t AvailableBytes();
+
+// Throws InputError where the ranks of this process surely need more than is free. Under a launcher
+// it is not known who else has to fit, and nothing is thrown.
+void CheckMemory(const GenerateRequest& request);
+
+}  // namespace equitile

@@ -1,0 +1,107 @@
+#include "apps/generate/time_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "equitile/base/thread_pool.h"
+#include "equitile/base/topology.h"
+#include "equitile/kernel/fma_peak.h"
+
+namespace equitile {
+namespace {
+
+// Parts of the multiply-add peak, from `bench e2e` and `bench attention` (docs/design/0007, 0003):
+// what is far from a row of this table changes little.
+struct Fraction {
+  double size, of_peak;
+};
+constexpr Fraction kAttention[] = {{32, 0.70}, {64, 0.74}, {128, 0.76}};  // head_dim
+constexpr Fraction kLinear[] = {{192, 0.72}, {1536, 0.79}};               // width
+// Norms, rotations, residuals: multiply-adds that would take as long, per token, layer and column.
+// Found the same for wan-mini and the shape of Wan 2.1 1.3B.
+constexpr double kRestFlops = 780;
+// Convolutions by output channels, counted as direct ones: transformed ones need fewer products,
+// and with few channels the work around them shows.
+constexpr Fraction kConvolution[] = {{16, 0.85}, {96, 1.25}};
+
+// Between two rows by the logarithm of the size, beyond the ends as there.
+template <size_t kRows>
+double Interpolated(const Fraction (&table)[kRows], double size) {
+  if (size <= table[0].size) return table[0].of_peak;
+  for (size_t i = 1; i < kRows; ++i) {
+    const Fraction &low = table[i - 1], &high = table[i];
+    if (size > high.size) continue;
+    const double part = std::log(size / low.size) / std::log(high.size / low.size);
+    return low.of_peak + part * (high.of_peak - low.of_peak);
+  }
+  return table[kRows - 1].of_peak;
+}
+
+// Direct convolutions of all frames at one level of the decoder, in GFLOP, on one rank.
+double LevelGflop(const VaeConfig& vae, const VaeUpBlockShape& shape, bool is_first,
+                  double pixels) {
+  const auto in = static_cast<double>(shape.in), out = static_cast<double>(shape.out);
+  double per_pixel =
+      27.0 * out * (in + out) + 27.0 * 2.0 * out * out * static_cast<double>(vae.res_blocks);
+  if (is_first) per_pixel += 27.0 * 4.0 * in * in;  // the middle
+  if (shape.upsample_time) per_pixel += 3.0 * 2.0 * out * out;
+  // Nine taps to half the channels, on four times the pixels.
+  if (shape.upsample) per_pixel += 4.0 * 9.0 * out * out / 2.0;
+  return 2e-9 * per_pixel * pixels;
+}
+
+}  // namespace
+
+ComputeRates RatesOf(const Machine& machine, int64_t head_dim, int threads) {
+  Cluster cluster;
+  cluster.wire.head_dim = head_dim;
+  ApplyMachine(machine, BlockGrid().block_tokens, "f32", cluster);
+  const double scale = static_cast<double>(threads) / static_cast<double>(machine.threads);
+  return {.peak_gflops = scale * machine.peak_gflops, .attention_gflops = scale * cluster.gflops};
+}
+
+ComputeRates MeasureRates(int64_t head_dim, int32_t ranks, int threads) {
+  constexpr int kWindows = 8;
+  const int64_t wanted = int64_t{ranks} * threads;
+  ThreadPool pool(static_cast<int>(std::min<int64_t>(wanted, DefaultThreads())));
+  double peak = 0.0;
+  for (int i = 0; i < kWindows; ++i) peak = std::max(peak, FmaPeakWindow(pool));
+  peak /= ranks;
+  return {.peak_gflops = peak,
+          .attention_gflops = peak * Interpolated(kAttention, static_cast<double>(head_dim))};
+}
+
+double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
+                           const ComputeRates& rates, int32_t ranks) {
+  const WanFlops flops = CountWanFlops(model, shape.tokens, shape.text_rows);
+  const double linear =
+      rates.peak_gflops * Interpolated(kLinear, static_cast<double>(model.Width()));
+  const double rest = kRestFlops * static_cast<double>(shape.tokens * model.layers * model.Width());
+  const double seconds =
+      (flops.self_attention * shape.density * shape.rho + flops.cross_attention) /
+          rates.attention_gflops +
+      flops.linear / linear + rest / rates.peak_gflops;
+  return 1e-9 * seconds * static_cast<double>(shape.passes) / ranks;
+}
+
+double EstimateDecodeSeconds(const VaeConfig& vae, const GenerationConfig& config,
+                             const ComputeRates& rates, int32_t ranks) {
+  double seconds = 0.0;
+  int64_t frames = config.LatentFrames(), scale = 1;
+  bool is_first = true;
+  for (const VaeUpBlockShape& shape : vae.UpBlocks()) {
+    // What lies at the resolution of the latents is computed by everyone.
+    const int64_t rows =
+        is_first ? config.LatentHeight() : (config.LatentHeight() + ranks - 1) / ranks;
+    const auto pixels = static_cast<double>(frames * rows * config.LatentWidth() * scale * scale);
+    seconds += LevelGflop(vae, shape, is_first, pixels) /
+               (rates.peak_gflops * Interpolated(kConvolution, static_cast<double>(shape.out)));
+    if (shape.upsample_time) frames = 2 * frames - 1;
+    if (shape.upsample) scale *= 2;
+    is_first = false;
+  }
+  return seconds;
+}
+
+}  // namespace equitile

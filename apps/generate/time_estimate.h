@@ -1,0 +1,41 @@
+// How long a video takes, from its multiplications and what this machine does per second: for
+// --dry-run, before anything is loaded.
+#pragma once
+
+#include <cstdint>
+
+#include "equitile/model/sampling/generation_config.h"
+#include "equitile/model/vae/vae_config.h"
+#include "equitile/model/wan/wan_config.h"
+#include "equitile/plan/predict/machine.h"
+
+namespace equitile {
+
+// Of one rank with all its threads.
+struct ComputeRates {
+  double peak_gflops = 0;       // multiply-adds
+  double attention_gflops = 0;  // on kept blocks
+};
+
+// As a machine file says; it was measured with its own number of threads.
+ComputeRates RatesOf(const Machine& machine, int64_t head_dim, int threads);
+
+// Measured now, in some tens of milliseconds: all ranks of this process at once, so that more
+// threads than cores count for what they are. Attention by the part of the peak that it reaches.
+ComputeRates MeasureRates(int64_t head_dim, int32_t ranks, int threads);
+
+struct StepShape {
+  int64_t tokens = 0, text_rows = 0, passes = 1;
+  double density = 1;  // of the mask, mean over layers
+  double rho = 1;      // the busiest rank's attention over the mean
+};
+
+// One denoising step on `ranks` ranks, without what they wait for each other's bytes.
+double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
+                           const ComputeRates& rates, int32_t ranks);
+
+// All frames of one clip, without tiles.
+double EstimateDecodeSeconds(const VaeConfig& vae, const GenerationConfig& config,
+                             const ComputeRates& rates, int32_t ranks);
+
+}  // namespace equitile

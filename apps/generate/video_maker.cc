@@ -1,0 +1,93 @@
+#include "apps/generate/video_maker.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <utility>
+
+#include "apps/generate/memory_estimate.h"
+#include "equitile/base/timer.h"
+
+namespace equitile {
+
+DType ChooseWeights(const GenerateRequest& request) {
+  if (request.weights) return *request.weights;
+  const int64_t bytes = WanWeights::Bytes(request.transformer, DType::kF32);
+  const int64_t available = AvailableBytes();
+  if (bytes <= available / 3 * 2) return DType::kF32;
+  if (IsFirstProcess()) {
+    fmt::print(stderr,
+               "equitile: weights as bf16: as f32 they take {:.1f} GB and {:.1f} GB are free\n",
+               static_cast<double>(bytes) * 1e-9, static_cast<double>(available) * 1e-9);
+  }
+  return DType::kBF16;
+}
+
+DType AgreeOnWeights(Communicator& comm, DType weights) {
+  auto choice = static_cast<uint64_t>(weights);
+  comm.Broadcast(std::as_writable_bytes(std::span(&choice, 1)), 0);
+  return static_cast<DType>(choice);
+}
+
+PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights) {
+  PipelineOptions options;
+  options.tokenizer = request.tokenizer;
+  options.weights = weights;
+  options.mask = request.mask;
+  options.planner = request.planner;
+  options.plan.reproducible = request.flags.reproducible;
+  options.rule.threshold = request.flags.reuse_threshold.value_or(0);
+  options.tiles_vae = request.flags.vae_tiling;
+  options.machine = request.machine;
+  options.wire = ParseDType(request.wire);
+  return options;
+}
+
+VideoMaker::VideoMaker(const GenerateRequest& request, PipelineOptions options, Communicator& comm,
+                       ThreadPool& pool, std::function<void(std::string_view)> say,
+                       std::function<void()> alive)
+    : request_(request),
+      comm_(comm),
+      say_(std::move(say)),
+      alive_(std::move(alive)),
+      pipeline_(request.folder, comm, pool, WithSignsOfLife(std::move(options))) {}
+
+PipelineOptions VideoMaker::WithSignsOfLife(PipelineOptions options) const {
+  options.stop_requested = [this] {
+    Alive();
+    return false;
+  };
+  return options;
+}
+
+void VideoMaker::Prepare() {
+  std::vector<std::string> prompts = {request_.config.negative_prompt};
+  for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
+  rows_ = pipeline_.Encode(prompts, request_.config.text_rows);
+  pipeline_.Load();
+}
+
+MadeVideo VideoMaker::Make(size_t task) {
+  GenerationConfig config = request_.config;
+  config.seed = request_.tasks[task].seed;
+  const bool leads = comm_.rank() == 0;
+  DenoiseHooks hooks;
+  hooks.after_step = [&](const DenoiseStep& step) {
+    say_(fmt::format("step {}/{}", step.done, step.steps));
+  };
+  const Stopwatch watch;
+  MadeVideo video;
+  video.latents = pipeline_.Denoise(config, rows_[task + 1], rows_[0], hooks).latents;
+  pipeline_.Decode(config, video.latents, [&](int64_t frame, std::span<const float> rgb) {
+    RgbImage& image = video.frames.emplace_back(RgbImage{config.height, config.width, {}});
+    image.pixels.resize(rgb.size());
+    ToBytes(rgb, image.pixels);
+    Alive();
+    say_(fmt::format("decoding frame {}/{}", frame + 1, config.frames));
+  });
+  video.seconds = watch.Seconds();
+  if (!leads) return {};
+  return video;
+}
+
+}  // namespace equitile

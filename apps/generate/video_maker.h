@@ -1,0 +1,63 @@
+// Videos in memory, for commands that look at them instead of writing files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "apps/generate/generate_request.h"
+#include "equitile/base/function_ref.h"
+#include "equitile/base/thread_pool.h"
+#include "equitile/comm/communicator.h"
+#include "equitile/generate/pipeline.h"
+#include "equitile/io/png.h"
+
+namespace equitile {
+
+// As asked for, else f32 where it leaves a third of the free memory for all the rest; says on
+// stderr where it does not.
+DType ChooseWeights(const GenerateRequest& request);
+
+// Rank 0's: nodes may have different amounts of free memory. Collective.
+DType AgreeOnWeights(Communicator& comm, DType weights);
+
+// What the request says about how its pipeline works; no trace, no reports.
+PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights);
+
+// Rank 0's.
+struct MadeVideo {
+  std::vector<float> latents;    // [channels, frames, height, width]
+  std::vector<RgbImage> frames;  // as they would be encoded
+  double seconds = 0.0;          // of steps and decoding, nothing else
+};
+
+// One per rank; all calls are collective.
+class VideoMaker {
+ public:
+  // `say` gets lines for a progress report on rank 0; `alive` is called now and then on every rank.
+  // Everything must outlive it.
+  VideoMaker(const GenerateRequest& request, PipelineOptions options, Communicator& comm,
+             ThreadPool& pool, std::function<void(std::string_view line)> say,
+             std::function<void()> alive = {});
+
+  // Text and transformer, so that Make does not wait for them.
+  void Prepare();
+  MadeVideo Make(size_t task);
+
+ private:
+  PipelineOptions WithSignsOfLife(PipelineOptions options) const;
+  void Alive() const {
+    if (alive_) alive_();
+  }
+
+  const GenerateRequest& request_;
+  Communicator& comm_;
+  std::function<void(std::string_view)> say_;
+  std::function<void()> alive_;
+  Pipeline pipeline_;
+  std::vector<PromptRows> rows_;  // negative prompt, then tasks
+};
+
+}  // namespace equitile

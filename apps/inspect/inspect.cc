@@ -1,0 +1,95 @@
+// `equitile inspect`: what is in a file. Tells kinds of files apart by their first bytes, not by
+// their names.
+#include "apps/inspect/inspect.h"
+
+#include <memory>
+#include <string_view>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/flags.h"
+#include "equitile/base/error.h"
+#include "equitile/io/mapped_file.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  equitile inspect mask.npy                       density, heaviest rows, a picture\n"
+    "  equitile inspect mask.npy --head 3              the picture of one head\n"
+    "  equitile inspect mask.npy --png heads.png --each-head\n"
+    "  equitile inspect masks.npy --layer 12 --json\n"
+    "  equitile inspect plan.json --mask mask.npy      does every kept block get computed?\n"
+    "  equitile inspect models/wan-mini -W 256 -H 256 --video-frames 49\n"
+    "  equitile inspect model.safetensors              tensors, shapes, dtypes";
+
+bool StartsWith(const MappedFile& file, std::string_view prefix) {
+  const auto bytes = file.bytes();
+  return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
+      .starts_with(prefix);
+}
+
+// The first character that is not white space opens a JSON object.
+bool LooksLikeJson(const MappedFile& file) {
+  const auto bytes = file.bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] == '{';
+}
+
+// Eight bytes of header length, then a header that fits into the file and is a JSON object.
+bool LooksLikeSafetensors(const MappedFile& file) {
+  const auto bytes = file.bytes();
+  if (bytes.size() < 9 || bytes[8] != std::byte{'{'}) return false;
+  return bytes[0] != std::byte{'{'};
+}
+
+void Inspect(const InspectOptions& options) {
+  if (std::filesystem::is_directory(options.path)) return InspectCheckpoint(options);
+  const MappedFile file(options.path);
+  if (StartsWith(file, "\x93NUMPY")) {
+    if (!options.mask.empty())
+      throw InputError("--mask: is for checking a plan, and {} is a mask", options.path);
+    InspectMask(options);
+  } else if (LooksLikeSafetensors(file) || options.path.ends_with(".safetensors")) {
+    InspectTensors(options);
+  } else if (LooksLikeJson(file)) {
+    InspectPlan(options);
+  } else {
+    throw InputError(
+        "{}: not a file that inspect knows; it takes a mask (.npy of bool or uint8, [lanes, q, kv] "
+        "or [layers, lanes, q, kv]), a plan (.json), a checkpoint's folder or a .safetensors file",
+        options.path);
+  }
+}
+
+}  // namespace
+
+void RegisterInspect(CLI::App& parent) {
+  CLI::App& inspect =
+      *parent.add_subcommand("inspect", "what is in a file: a mask, a plan or a checkpoint");
+  auto options = std::make_shared<InspectOptions>();
+  inspect
+      .add_option("file", options->path,
+                  "a mask (.npy, with the .json beside it if there is one), a plan (.json), a "
+                  "checkpoint's folder or a .safetensors file")
+      ->required();
+  AddNumber(inspect, "--layer", options->layer, {.min = 0},
+            "one layer of a mask with several (counted from 0)");
+  AddNumber(inspect, "--head", options->head, {.min = 0},
+            "the picture of this head; default: the mean of all");
+  inspect.add_option("--png", options->png, "also write the picture here; dark is kept")
+      ->type_name("FILE");
+  inspect.add_flag("--each-head", options->each_head,
+                   "with --png: a picture of every head, side by side");
+  inspect.add_option("--mask", options->mask, "check a plan against this mask")->type_name("FILE");
+  AddNumber(inspect, "-W,--width", options->width, {.min = 0},
+            "the video whose cost is told for a checkpoint; default: the checkpoint's own");
+  AddNumber(inspect, "-H,--height", options->height, {.min = 0}, "its height in pixels");
+  AddNumber(inspect, "--video-frames", options->frames, {.min = 0}, "its frames");
+  AddJson(inspect, options->json);
+  inspect.footer(kExamples);
+  inspect.callback([options] { Inspect(*options); });
+}
+
+}  // namespace equitile

@@ -1,0 +1,169 @@
+// `equitile plan`: a mask and a number of ranks in, layouts compared out.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/flags.h"
+#include "apps/cli/table.h"
+#include "apps/plan/plan_html.h"
+#include "apps/plan/plan_request.h"
+#include "apps/plan/plan_run.h"
+#include "equitile/base/error.h"
+#include "equitile/io/atomic_write.h"
+#include "equitile/io/json_value.h"
+#include "equitile/io/plan_file.h"
+#include "equitile/plan/core/mask_hash.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  equitile plan --synthetic wan,heads=40,blocks=512 --for-ranks 8 --planner all\n"
+    "  equitile plan --mask mask.npy --for-ranks 8 --planner ulysses,dbsp:4x2,fractional --json\n"
+    "  equitile plan --mask mask.npy --for-ranks 6 --planner auto --link 10Gb/s,20us --out "
+    "plan.json\n"
+    "  equitile plan --mask mask.npy --for-ranks 8 --node-size 4 --node-link 400Gb/s,1us --speeds "
+    "1,1,1,1,1,1,1,0.5\n"
+    "  equitile plan --mask mask.npy --for-ranks 8 --html report.html";
+
+struct PlanCommand {
+  PlanFlags flags;
+  bool json = false, details = false;
+  std::string out, html;
+};
+
+Cell MovedCell(const Moved& moved) {
+  if (!moved.q_blocks) return Cell(Json(nullptr), "-");
+  return Cell(Json(*moved.q_blocks), fmt::format("{:g}+{:g}", *moved.q_blocks, *moved.kv_blocks));
+}
+
+std::string PlannerText(const PlanReport& report) {
+  return report.chosen.empty() ? report.planner
+                               : fmt::format("{} -> {}", report.planner, report.chosen);
+}
+
+void PrintTable(const std::vector<PlanReport>& reports) {
+  Table table({{"planner"},
+               {"rho"},
+               {"bound"},
+               {"moved_q+kv"},
+               {"MB/rank"},
+               {"buffer_MB"},
+               {"predicted_ms"},
+               {"compute"},
+               {"exchange"},
+               {"wait"},
+               {"planning_ms"}});
+  for (const PlanReport& report : reports) {
+    const Prediction& time = report.prediction;
+    table.Add({PlannerText(report), Cell(report.rho, 4), Cell(report.bound, 4),
+               MovedCell(report.moved), Cell(static_cast<double>(report.bytes_max) * 1e-6, 2),
+               Cell(static_cast<double>(report.buffer_bytes_max) * 1e-6, 2),
+               Cell(time.seconds * 1e3, 3), Cell(time.compute * 1e3, 3),
+               Cell(time.exchange * 1e3, 3), Cell(time.wait * 1e3, 3),
+               Cell(report.plan_seconds * 1e3, 2)});
+  }
+  fmt::print("{}", table.ToText(Terminal::Of(stdout)));
+}
+
+void PrintHead(const MaskReport& report, const PlanOptions& options) {
+  const BlockMask& mask = report.mask;
+  std::string lanes = fmt::format("{} heads", mask.lanes().heads);
+  if (mask.lanes().batch > 1) lanes = fmt::format("batch {} x {}", mask.lanes().batch, lanes);
+  fmt::print("{}: {}, {} x {} blocks of {}, density {:.3f}; {} ranks\n", report.source, lanes,
+             mask.QBlocks(), mask.KvBlocks(), mask.grid().block_tokens, mask.Density(),
+             options.ranks);
+  const Cluster& cluster = options.cluster;
+  std::string rates =
+      fmt::format("{:g} GFLOP/s per rank, link {}", cluster.gflops, LinkText(cluster.link));
+  if (!cluster.node_of.empty())
+    rates += fmt::format(", nodes {} with {}", fmt::join(cluster.node_of, ","),
+                         LinkText(cluster.node_link));
+  if (cluster.HasCables())
+    rates += fmt::format(", cable {:g}Gb/s", cluster.cable_bytes_per_second * 8e-9);
+  if (!cluster.speeds.empty())
+    rates += fmt::format(", speeds {:g}", fmt::join(cluster.speeds, ","));
+  fmt::print("{}, head_dim {}; cost {} per block, {} per row\n", rates, cluster.wire.head_dim,
+             options.cost.block, options.cost.row);
+}
+
+void PrintSummary(const std::vector<MaskReport>& layers) {
+  Table table({{"planner"}, {"rho_mean"}, {"rho_max"}, {"MB/rank_max"}, {"predicted_ms"}});
+  for (const PlannerSummary& summary : SummarizeLayers(layers)) {
+    table.Add({summary.planner, Cell(summary.rho_mean, 4), Cell(summary.rho_max, 4),
+               Cell(static_cast<double>(summary.bytes_max) * 1e-6, 2),
+               Cell(summary.predicted_seconds * 1e3, 3)});
+  }
+  fmt::print("all layers together\n{}", table.ToText(Terminal::Of(stdout)));
+}
+
+void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,
+           const PlanOptions& options) {
+  const bool layered = layers.size() > 1;
+  if (command.json) {
+    PrintJson(layered ? LayersReportJson(layers, options, command.details)
+                      : MaskReportJson(layers.front(), options, command.details));
+    return;
+  }
+  PrintHead(layers.front(), options);
+  for (const MaskReport& layer : layers) {
+    if (layered) fmt::print("\nlayer {}\n", *layer.layer);
+    PrintTable(layer.plans);
+    fmt::print("{}\n", WhyBest(layer.plans, 0));
+  }
+  if (layered) {
+    fmt::print("\n");
+    PrintSummary(layers);
+  }
+}
+
+void Run(const PlanCommand& command) {
+  const MaskFile mask = MaskOf(command.flags);
+  const PlanOptions options = OptionsOf(command.flags, mask);
+  const std::vector<PlannerSpec> specs = ParsePlanners(command.flags.planners, options.ranks);
+  const bool one = command.flags.layer || mask.layers.size() == 1;
+  if (!one && !command.out.empty())
+    throw InputError("--out: a plan is for one layer; choose it with --layer");
+  for (const std::string& path : {command.out, command.html}) {
+    if (!path.empty()) CheckWritable(path);
+  }
+
+  std::vector<MaskReport> layers;
+  for (int64_t i = 0; i < std::ssize(mask.layers); ++i) {
+    if (command.flags.layer && *command.flags.layer != i) continue;
+    const BlockMask& layer = mask.layers[static_cast<size_t>(i)];
+    layers.push_back({.source = SourceOf(command.flags),
+                      .layer = mask.has_layer_axis ? std::optional(i) : std::nullopt,
+                      .mask = layer,
+                      .plans = ReportPlanners(specs, layer, options)});
+  }
+  if (!command.out.empty()) {
+    const PlanReport& best = layers.front().plans.front();
+    WritePlanFile(command.out, MakePlanFile(best.plan, HashMask(layers.front().mask), options.cost,
+                                            best.work_per_rank));
+  }
+  if (!command.html.empty()) WriteTextFile(command.html, PlanPage(layers, options));
+  Print(command, layers, options);
+}
+
+}  // namespace
+
+void RegisterPlan(CLI::App& parent) {
+  CLI::App& plan = *parent.add_subcommand(
+      "plan", "compare layouts of a mask over ranks: balance, bytes, predicted time");
+  auto command = std::make_shared<PlanCommand>();
+  AddPlanFlags(plan, command->flags);
+  AddJson(plan, command->json);
+  plan.add_flag("--details", command->details, "with --json: owners of rows, columns and heads");
+  plan.add_option("--out", command->out, "write the best plan here, for `equitile inspect`")
+      ->type_name("FILE");
+  plan.add_option("--html", command->html,
+                  "write a page here: work per rank, who computes what, timelines")
+      ->type_name("FILE");
+  plan.footer(kExamples);
+  plan.callback([command] { Run(*command); });
+}
+
+}  // namespace equitile

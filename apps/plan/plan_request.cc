@@ -1,0 +1,144 @@
+#include "apps/plan/plan_request.h"
+
+#include "apps/cli/flags.h"
+#include "equitile/base/error.h"
+#include "equitile/io/machine_file.h"
+#include "equitile/pattern/synthetic_mask.h"
+
+namespace equitile {
+namespace {
+
+// The same blocks, each of `block` tokens: for masks that say nothing of tokens.
+BlockMask WithBlock(const BlockMask& mask, int64_t block) {
+  BlockMask other(mask.lanes(), {.q_tokens = mask.QBlocks() * block,
+                                 .kv_tokens = mask.KvBlocks() * block,
+                                 .block_tokens = block});
+  std::copy(mask.Words().begin(), mask.Words().end(), other.MutableRow(0, 0).data());
+  return other;
+}
+
+void ApplyBlock(int64_t block, MaskFile& mask) {
+  const BlockGrid grid = mask.layers.front().grid();
+  if (grid.block_tokens == block) return;
+  const bool full =
+      grid.q_tokens % grid.block_tokens == 0 && grid.kv_tokens % grid.block_tokens == 0;
+  if (mask.grid || !full) {
+    throw InputError("--block {}: the mask is for {} x {} tokens in blocks of {}", block,
+                     grid.q_tokens, grid.kv_tokens, grid.block_tokens);
+  }
+  for (BlockMask& layer : mask.layers) layer = WithBlock(layer, block);
+}
+
+MaskFile Synthetic(const std::string& spec) {
+  MaskFile mask;
+  mask.layers.push_back(MakeSyntheticMask(ParseSyntheticSpec(spec)));
+  mask.orders.assign(static_cast<size_t>(mask.lanes().Count()), TokenOrder::kFHW);
+  return mask;
+}
+
+}  // namespace
+
+void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
+  app.add_option("--mask", flags.mask, "a mask: .npy, with the .json beside it if there is one")
+      ->type_name("FILE");
+  app.add_option("--synthetic", flags.synthetic,
+                 "a mask without a file: "
+                 "wan|uniform|banded|one-dense|headline,heads=40,blocks=512,density=0.3,seed=1")
+      ->type_name("SPEC");
+  AddNumber(app, "--for-ranks", flags.ranks, {.min = 1, .max = 1 << 20},
+            "plan for this many ranks");
+  app.add_option(
+         "--planner", flags.planners,
+         "comma list of ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, auto; or all")
+      ->capture_default_str();
+  AddNumber(app, "--head-dim", flags.head_dim, {.min = 1, .max = 1 << 16},
+            "values per token and head");
+  AddNumber(app, "--block", flags.block, {.min = kMinBlockTokens, .max = kMaxBlockTokens},
+            "tokens per block, for a mask that does not say; default: 64");
+  AddNumber(app, "--batch", flags.batch, {.min = 1, .max = 1 << 16},
+            "batch items; a mask of one is repeated");
+  AddNumber(app, "--layer", flags.layer, {.min = 0},
+            "one layer of a mask with several (counted from 0)");
+  AddNumber(app, "--reward", flags.reward, {.min = 0, .max = 1e9},
+            "dbsp: how strongly a block stays at home");
+  AddChoice(app, "--dbsp-blocks", flags.dbsp_blocks, {"greedy", "swap"},
+            "dbsp: how blocks are dealt out");
+  AddChoice(app, "--dbsp-head-order", flags.dbsp_head_order, {"assignment", "weight"},
+            "dbsp: order of heads inside a group");
+  AddChoice(app, "--dbsp-balance", flags.dbsp_balance, {"heads", "blocks", "both"},
+            "dbsp: what is balanced");
+  app.add_flag("--reproducible,!--no-reproducible", flags.reproducible,
+               "auto: only layouts whose result does not depend on the number of ranks (default)");
+  app.add_option("--machine", flags.machine, "rates measured by `equitile bench machine --out`")
+      ->type_name("FILE");
+  app.add_option("--kernel-gflops", flags.kernel_gflops, "attention rate of one rank; default: 100")
+      ->type_name("NUMBER");
+  app.add_option("--link", flags.link, "bandwidth and latency between ranks; default: 100Gb/s,2us")
+      ->type_name("LINK");
+  AddNumber(app, "--node-size", flags.node_size, {.min = 0, .max = 1 << 20},
+            "ranks per node; default: what the machine file or the running job says");
+  app.add_option("--node-link", flags.node_link, "the link inside a node")->type_name("LINK");
+  app.add_option("--cable", flags.cable,
+                 "what all ranks of a node share between nodes, like 10Gb/s; default: no limit")
+      ->type_name("BANDWIDTH");
+  AddNumbers(app, "--speeds", flags.speeds, {.min = 1e-9, .max = 1e9},
+             "relative speed of each rank: 1,1,0.5,1");
+}
+
+std::string SourceOf(const PlanFlags& flags) {
+  return flags.mask.empty() ? flags.synthetic : flags.mask;
+}
+
+MaskFile MaskOf(const PlanFlags& flags) {
+  if (flags.mask.empty() == flags.synthetic.empty()) {
+    throw InputError("give one of --mask FILE and --synthetic SPEC");
+  }
+  MaskFile mask = flags.mask.empty() ? Synthetic(flags.synthetic) : ReadMaskFile(flags.mask);
+  if (flags.block) ApplyBlock(*flags.block, mask);
+  if (flags.batch) mask = WithBatch(mask, *flags.batch);
+  const int64_t layers = std::ssize(mask.layers);
+  if (flags.layer && *flags.layer >= layers) {
+    throw InputError("--layer {}: {} has {} layer{}, counted from 0", *flags.layer, SourceOf(flags),
+                     layers, layers == 1 ? "" : "s");
+  }
+  return mask;
+}
+
+PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
+  if (!flags.ranks) throw InputError("--for-ranks N is missing: how many ranks to plan for");
+  PlanOptions options;
+  options.ranks = static_cast<int32_t>(*flags.ranks);
+  options.orders = mask.orders;
+  if (mask.grid) options.token_grid = *mask.grid;
+  options.reproducible = flags.reproducible;
+  options.dbsp.reward = flags.reward;
+  options.dbsp.blocks = flags.dbsp_blocks == "swap" ? DbspBlocks::kSwap : DbspBlocks::kBiasedGreedy;
+  options.dbsp.head_order =
+      flags.dbsp_head_order == "weight" ? DbspHeadOrder::kWeight : DbspHeadOrder::kAssignment;
+  options.dbsp.balance = flags.dbsp_balance == "heads"    ? DbspBalance::kHeads
+                         : flags.dbsp_balance == "blocks" ? DbspBalance::kBlocks
+                                                          : DbspBalance::kBoth;
+  Cluster& cluster = options.cluster;
+  cluster.wire.head_dim = flags.head_dim;
+  const BlockGrid& grid = mask.layers.front().grid();
+  if (!flags.machine.empty()) {
+    const Machine machine = ReadMachineFile(flags.machine);
+    ApplyMachine(machine, grid.block_tokens, "f32", cluster);
+    if (std::ssize(machine.node_of) == options.ranks) SetNodes(machine.node_of, cluster);
+  }
+  if (flags.kernel_gflops) cluster.gflops = *flags.kernel_gflops;
+  if (!flags.link.empty()) cluster.link = ParseLink(flags.link);
+  if (!flags.node_link.empty()) cluster.node_link = ParseLink(flags.node_link);
+  if (!flags.cable.empty()) cluster.cable_bytes_per_second = ParseBandwidth(flags.cable);
+  if (!flags.node_of.empty()) SetNodes(flags.node_of, cluster);
+  if (flags.node_size > 0)
+    cluster.node_of = EvenNodes(options.ranks, static_cast<int32_t>(flags.node_size));
+  if (cluster.node_of.empty() && !(flags.node_link.empty() && flags.cable.empty()))
+    throw InputError("--node-link and --cable need --node-size");
+  cluster.speeds = flags.speeds;
+  CheckCluster(cluster, options.ranks);
+  if (!flags.machine.empty()) options.cost = CostInPicoseconds(cluster, grid);
+  return options;
+}
+
+}  // namespace equitile

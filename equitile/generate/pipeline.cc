@@ -1,0 +1,255 @@
+#include "equitile/generate/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "equitile/base/error.h"
+#include "equitile/base/topology.h"
+#include "equitile/exec/agree.h"
+#include "equitile/exec/calibrate.h"
+#include "equitile/io/safetensors.h"
+#include "equitile/model/text/text_clean.h"
+#include "equitile/model/text/umt5.h"
+#include "equitile/model/vae/vae_tiling.h"
+
+namespace equitile {
+namespace {
+
+// Thrown by what is reported to while one rank works for all, caught before they meet again.
+struct Stopped {};
+
+}  // namespace
+
+void CheckVaeFits(const CheckpointFolder& folder, const VaeConfig& vae, const WanConfig& model) {
+  if (vae.z_dim != model.out_channels) {
+    throw InputError("[model] {}: the VAE decodes {} channels, the transformer makes {}",
+                     folder.root().string(), vae.z_dim, model.out_channels);
+  }
+  if (vae.SpatialScale() != 8 || vae.TemporalScale() != 4) {
+    throw InputError(
+        "[model] {}: the VAE makes {} pixels and {} frames of a latent; must be 8 and 4",
+        folder.root().string(), vae.SpatialScale(), vae.TemporalScale());
+  }
+}
+
+Pipeline::Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPool& pool,
+                   PipelineOptions options)
+    : folder_(folder),
+      comm_(comm),
+      pool_(pool),
+      options_(std::move(options)),
+      config_(ReadWanConfig(folder.Config("transformer"))),
+      parts_(options_.parts != nullptr ? options_.parts : std::make_shared<LoadedParts>()) {
+  AgreeOnTarget(comm);
+}
+
+Pipeline::~Pipeline() = default;
+
+bool Pipeline::AnyoneIsAsked() {
+  if (!options_.stop_requested) return false;
+  uint64_t asked = IsAsked() ? 1 : 0;
+  comm_.AllReduce(std::span(&asked, 1), Reduce::kMax);
+  return asked != 0;
+}
+
+bool Pipeline::Load() {
+  if (transformer_ != nullptr) return !AnyoneIsAsked();
+  if (!parts_->transformer && !LoadTransformer()) return false;
+  transformer_ = std::make_unique<WanTransformer>(config_, *parts_->transformer, pool_);
+  executor_ = std::make_unique<Executor>(comm_, pool_, ExecutorOptions{.wire = options_.wire});
+  return true;
+}
+
+bool Pipeline::LoadTransformer() {
+  const TensorFiles files = TensorFiles::OpenFolder(folder_.Part("transformer"));
+  const auto report = [&](int64_t done, int64_t total) {
+    comm_.Poll();
+    if (options_.on_load && comm_.rank() == 0) options_.on_load("transformer", done, total);
+    if (IsAsked()) throw Stopped();
+  };
+  NodeCopy copy(comm_, WanWeights::Bytes(config_, options_.weights), [&](std::span<std::byte> to) {
+    try {
+      WanWeights::Pack(files, config_, options_.weights, to, pool_, report);
+    } catch (const Stopped&) {
+    }
+  });
+  if (AnyoneIsAsked()) return false;
+  parts_->transformer_bytes = std::move(copy);
+  parts_->transformer.emplace(config_, options_.weights, parts_->transformer_bytes.bytes());
+  return true;
+}
+
+// Where ranks share cores, what they measure is each other. All decide alike. Collective.
+bool Pipeline::CanMeasure() {
+  const int sharing = comm_.name() == "threads" ? comm_.size() : RanksOnNode();
+  uint64_t crowded = !comm_.simulated() && sharing > AllowedCores() ? 1 : 0;
+  comm_.AllReduce(std::span(&crowded, 1), Reduce::kMax);
+  return crowded == 0;
+}
+
+void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
+  // Rates decide between layouts and on making plans anew, and masks stay as they are.
+  if (comm_.size() == 1 || options_.planner != "auto") return;
+  Machine machine;
+  if (options_.machine) {
+    machine = AgreeOnMachine(comm_, *options_.machine);
+  } else if (CanMeasure()) {
+    machine =
+        Calibrate(comm_, pool_, {.head_dims = {config_.head_dim}, .blocks = {grid.block_tokens}});
+  }
+  plan.cluster.wire = {.head_dim = config_.head_dim, .value_bytes = DTypeBytes(options_.wire)};
+  ApplyMachine(machine, grid.block_tokens, "f32", plan.cluster);
+  plan.cost = CostInPicoseconds(plan.cluster, grid);
+}
+
+void Pipeline::PrepareAttention(const GenerationConfig& config) {
+  const int64_t tokens = VideoTokens(config_, config), passes = config.Passes();
+  if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) return;
+  std::vector<BlockMask> masks;
+  PlanOptions plan = options_.plan;
+  if (options_.mask) {
+    const MaskFile mask = WithBatch(*options_.mask, passes);
+    masks = mask.layers;
+    plan.orders = mask.orders;
+    if (mask.grid) plan.token_grid = *mask.grid;
+  } else {
+    masks.push_back(BlockMask::Dense({.batch = passes, .heads = config_.heads},
+                                     {.q_tokens = tokens, .kv_tokens = tokens}));
+  }
+  PlanForMachine(masks.front().grid(), plan);
+  attention_ =
+      std::make_unique<LayerAttention>(*executor_, std::move(masks),
+                                       LayerAttention::Options{.planner = options_.planner,
+                                                               .plan = std::move(plan),
+                                                               .rule = options_.rule,
+                                                               .trace = options_.trace,
+                                                               .head_dim = config_.head_dim,
+                                                               .layers = config_.layers});
+  attention_tokens_ = tokens;
+  attention_passes_ = passes;
+}
+
+std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompts,
+                                             int64_t text_rows) {
+  const Umt5Encoder encoder(folder_.Part("text_encoder"));
+  if (encoder.config().d_model != config_.text_dim) {
+    throw InputError("[model] {}: the text encoder is {} wide, the transformer expects {}",
+                     folder_.root().string(), encoder.config().d_model, config_.text_dim);
+  }
+  const Tokenizer tokenizer = Tokenizer::Open(folder_.Part("tokenizer"), options_.tokenizer);
+  std::vector<std::vector<int32_t>> ids;
+  for (const std::string& prompt : prompts) {
+    ids.push_back(tokenizer.Encode(CleanPrompt(prompt), text_rows));
+  }
+  return encoder.Encode(ids, pool_, [&](int64_t done, int64_t layers) {
+    comm_.Poll();
+    if (options_.on_load) options_.on_load("text", done, layers);
+    if (IsAsked()) throw Stopped();
+  });
+}
+
+std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, int64_t text_rows) {
+  std::vector<PromptRows> encoded(prompts.size());
+  try {
+    if (comm_.rank() == 0) encoded = EncodeHere(prompts, text_rows);
+  } catch (const Stopped&) {
+  }
+  if (AnyoneIsAsked()) return {};
+  for (PromptRows& rows : encoded) {
+    int64_t count = comm_.rank() == 0 ? rows.shape()[0] : 0;
+    comm_.Broadcast(std::as_writable_bytes(std::span(&count, 1)), 0);
+    if (comm_.rank() != 0) rows = Tensor(DType::kF32, {count, config_.text_dim});
+    comm_.Broadcast(std::as_writable_bytes(
+                        std::span(rows.DataAs<float>(), static_cast<size_t>(rows.Elements()))),
+                    0);
+  }
+  return encoded;
+}
+
+DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows& prompt,
+                                const PromptRows& negative, const DenoiseHooks& hooks) {
+  if (!Load()) return {};
+  PrepareAttention(config);
+  attention_->BeginRun(static_cast<int32_t>(hooks.first_step) + 1);
+  std::vector<WanText> texts;
+  texts.push_back(transformer_->Text(prompt, config.text_rows));
+  if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
+  std::vector<const WanText*> views;
+  for (const WanText& text : texts) views.push_back(&text);
+  const auto stop = [&] { return IsAsked(); };
+  const auto after_step = [&](const DenoiseStep& step) {
+    if (hooks.after_step) hooks.after_step(step);
+  };
+  return equitile::Denoise(*transformer_, comm_,
+                           {.config = config,
+                            .texts = views,
+                            .attention = *attention_,
+                            .stop_requested = stop,
+                            .after_step = after_step,
+                            .resume = hooks.resume});
+}
+
+WanTransformer& Pipeline::Transformer() {
+  EQ_CHECK(Load());
+  return *transformer_;
+}
+
+Executor& Pipeline::Attention() {
+  EQ_CHECK(Load());
+  return *executor_;
+}
+
+const VaeWeights& Pipeline::Vae() {
+  if (parts_->vae != nullptr) return *parts_->vae;
+  auto vae = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
+  CheckVaeFits(folder_, vae->config, config_);
+  parts_->vae = std::move(vae);
+  return *parts_->vae;
+}
+
+bool Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,
+                      VaeFrameSink sink) {
+  const VaeWeights& vae = Vae();
+  const ConstView view(latents.data(), LatentShape(config));
+  const auto go_on = [&] { return !AnyoneIsAsked(); };
+  return options_.tiles_vae ? DecodeVideoTiled(vae, view, {}, pool_, &comm_, sink, go_on)
+                            : DecodeVideo(vae, view, pool_, &comm_, sink, go_on);
+}
+
+std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<const float> latents,
+                                     int64_t frames) {
+  const VaeWeights& vae = Vae();
+  const Shape shape = LatentShape(config);
+  frames = std::min(frames, shape[1]);
+  const ConstView view(latents.data(), shape);
+  std::vector<float> strip;
+  for (int64_t i = 0; i < frames; ++i) {
+    VaeDecoder decoder(vae, shape[2], shape[3], pool_);
+    const int64_t row = 3 * decoder.Width();
+    strip.resize(static_cast<size_t>(decoder.Height() * frames * row));
+    decoder.Push(view.Select(1, i * shape[1] / frames), [&](int64_t, std::span<const float> rgb) {
+      for (int64_t y = 0; y < decoder.Height(); ++y) {
+        std::copy_n(rgb.begin() + y * row, row, strip.begin() + (y * frames + i) * row);
+      }
+    });
+  }
+  return strip;
+}
+
+Shape Pipeline::LatentShape(const GenerationConfig& config) const {
+  return {config_.out_channels, config.LatentFrames(), config.LatentHeight(), config.LatentWidth()};
+}
+
+BalanceReport Pipeline::Balance() const {
+  return attention_ == nullptr ? BalanceReport() : attention_->Balance();
+}
+
+const AttentionLayers* Pipeline::AttentionRuns() const {
+  return attention_ == nullptr ? nullptr : &attention_->runs();
+}
+
+std::vector<LayerLayout> Pipeline::Layouts() const {
+  return attention_ == nullptr ? std::vector<LayerLayout>() : attention_->layouts();
+}
+
+}  // namespace equitile

@@ -1,0 +1,162 @@
+#include "equitile/generate/run_checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "equitile/base/error.h"
+#include "equitile/base/hash.h"
+#include "equitile/io/mapped_file.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kFormat = "equitile run checkpoint 1";
+constexpr const char* kParameterPrefix = "parameter.";
+constexpr const char* kNotePrefix = "note.";
+
+using Texts = std::map<std::string, std::string>;
+
+// Eight bytes a step: checkpoints of large videos have a hundred megabytes.
+void AddBytes(Hasher& hasher, std::span<const std::byte> bytes) {
+  hasher.Add(bytes.size());
+  for (size_t i = 0; i < bytes.size(); i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min<size_t>(8, bytes.size() - i));
+    hasher.Add(word);
+  }
+}
+
+// Over everything but itself; tensors by name, since their order in the file is the writer's.
+std::string Checksum(std::span<const StoredTensor> tensors, const Texts& metadata) {
+  std::map<std::string_view, const StoredTensor*> by_name;
+  for (const StoredTensor& tensor : tensors) by_name[tensor.name] = &tensor;
+  Hasher hasher;
+  for (const auto& [name, tensor] : by_name) {
+    hasher.Add(name).Add(tensor->type).Add(std::span(tensor->shape));
+    AddBytes(hasher, tensor->bytes);
+  }
+  for (const auto& [key, value] : metadata) {
+    if (key == "checksum") continue;
+    hasher.Add(std::string_view(key)).Add(std::string_view(value));
+  }
+  return fmt::format("{:016x}", hasher.Digest());
+}
+
+struct NamedPart {
+  const char* name;
+  std::vector<float>* values;
+};
+
+std::vector<NamedPart> Parts(DenoiseState& state) {
+  return {{"latents", &state.latents},
+          {"sampler.corrected", &state.sampler.corrected},
+          {"sampler.estimate", &state.sampler.estimate},
+          {"sampler.older_estimate", &state.sampler.older_estimate}};
+}
+
+const StoredTensor* Find(const SafetensorsHeader& file, std::string_view name) {
+  const auto found = std::find_if(file.tensors.begin(), file.tensors.end(),
+                                  [&](const StoredTensor& tensor) { return tensor.name == name; });
+  return found == file.tensors.end() ? nullptr : &*found;
+}
+
+Texts WithPrefix(const Texts& metadata, const std::string& prefix) {
+  Texts found;
+  for (const auto& [key, value] : metadata) {
+    if (key.starts_with(prefix)) found[key.substr(prefix.size())] = value;
+  }
+  return found;
+}
+
+int64_t ParseStep(const Texts& metadata, const std::filesystem::path& path) {
+  const auto found = metadata.find("step");
+  int64_t step = -1;
+  if (found != metadata.end()) {
+    const std::string& text = found->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
+    if (error != std::errc{} || end != text.data() + text.size()) step = -1;
+  }
+  if (step < 0) throw InputError("[model] {}: says no step", path.string());
+  return step;
+}
+
+std::string Shortened(const std::string& text) {
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+}  // namespace
+
+void WriteRunCheckpoint(const std::filesystem::path& path, const RunCheckpoint& checkpoint) {
+  Texts metadata = {{"format", kFormat}, {"step", std::to_string(checkpoint.state.sampler.step)}};
+  for (const auto& [key, value] : checkpoint.parameters) metadata[kParameterPrefix + key] = value;
+  for (const auto& [key, value] : checkpoint.notes) metadata[kNotePrefix + key] = value;
+  std::vector<int64_t> shape;
+  for (int dim = 0; dim < checkpoint.shape.Rank(); ++dim) shape.push_back(checkpoint.shape[dim]);
+  std::vector<StoredTensor> tensors;
+  for (const NamedPart& part : Parts(const_cast<DenoiseState&>(checkpoint.state))) {
+    if (part.values->empty()) continue;
+    StoredTensor tensor;
+    tensor.name = part.name;
+    tensor.shape = shape;
+    tensor.bytes = std::as_bytes(std::span<const float>(*part.values));
+    tensors.push_back(std::move(tensor));
+  }
+  metadata["checksum"] = Checksum(tensors, metadata);
+  WriteSafetensors(path, tensors, metadata);
+}
+
+std::string RunChecksum(const SafetensorsHeader& file) {
+  return Checksum(file.tensors, file.metadata);
+}
+
+RunCheckpoint ReadRunCheckpoint(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  const std::string name = path.string();
+  return ParseRunCheckpoint(ParseSafetensors(file.bytes(), name), path);
+}
+
+RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::filesystem::path& path) {
+  const Texts& metadata = file.metadata;
+  const auto format = metadata.find("format");
+  if (format == metadata.end() || format->second != kFormat) {
+    throw InputError("[model] {}: not a checkpoint of this program", path.string());
+  }
+  const auto checksum = metadata.find("checksum");
+  if (checksum == metadata.end() || checksum->second != RunChecksum(file)) {
+    throw InputError("[model] {}: damaged: its checksum is wrong", path.string());
+  }
+  RunCheckpoint checkpoint;
+  checkpoint.parameters = WithPrefix(metadata, kParameterPrefix);
+  checkpoint.notes = WithPrefix(metadata, kNotePrefix);
+  const StoredTensor* latents = Find(file, "latents");
+  if (latents == nullptr || latents->shape.size() != 4) {
+    throw InputError("[model] {}: 'latents' has shape {}; four extents are expected", path.string(),
+                     latents == nullptr ? "none" : latents->ShapeText());
+  }
+  for (int64_t extent : latents->shape) checkpoint.shape.Append(extent);
+  checkpoint.state.sampler.step = ParseStep(metadata, path);
+  for (const NamedPart& part : Parts(checkpoint.state)) {
+    const StoredTensor* tensor = Find(file, part.name);
+    if (tensor == nullptr) continue;
+    tensor->CheckShape(checkpoint.shape);
+    *part.values = tensor->Floats();
+  }
+  return checkpoint;
+}
+
+void CheckSameRun(const std::filesystem::path& path, const RunCheckpoint& checkpoint,
+                  const Texts& parameters) {
+  for (const auto& [key, wanted] : parameters) {
+    const auto found = checkpoint.parameters.find(key);
+    if (found == checkpoint.parameters.end()) {
+      throw InputError("[model] {}: is of another version: it does not say {}", path.string(), key);
+    }
+    if (found->second != wanted) {
+      throw InputError("[model] {}: belongs to another run: its {} is '{}', not '{}'",
+                       path.string(), key, Shortened(found->second), Shortened(wanted));
+    }
+  }
+}
+
+}  // namespace equitile

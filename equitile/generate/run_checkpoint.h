@@ -1,0 +1,42 @@
+// A run between two steps, on disk: everything to go on with the same bits after a crash, and
+// enough to notice that a file is damaged or belongs to another run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "equitile/io/safetensors.h"
+#include "equitile/model/sampling/denoise.h"
+
+namespace equitile {
+
+// A safetensors file: latents and sampler history as tensors, the rest as metadata.
+struct RunCheckpoint {
+  // What decides the bits of the result: name -> value as text. Two runs are the same run exactly
+  // when all of them agree.
+  std::map<std::string, std::string> parameters;
+  std::map<std::string, std::string> notes;  // for people; never compared
+  Shape shape;                               // [channels, frames, height, width]
+  DenoiseState state;
+};
+
+// Atomically, with a checksum over all of it. Throws as WriteFileAtomically does.
+void WriteRunCheckpoint(const std::filesystem::path& path, const RunCheckpoint& checkpoint);
+
+// Throws InputError for a file that is not a checkpoint, is damaged, or does not fit together.
+RunCheckpoint ReadRunCheckpoint(const std::filesystem::path& path);
+
+// The same for bytes that were parsed already, checksum included; `path` is for messages.
+RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::filesystem::path& path);
+
+// What such a file should say under "checksum".
+std::string RunChecksum(const SafetensorsHeader& file);
+
+// Throws InputError that names the first parameter that differs, with both values.
+void CheckSameRun(const std::filesystem::path& path, const RunCheckpoint& checkpoint,
+                  const std::map<std::string, std::string>& parameters);
+
+}  // namespace equitile

@@ -1,0 +1,215 @@
+#include "equitile/model/sampling/denoise.h"
+
+#include <cmath>
+
+#include "equitile/base/error.h"
+#include "equitile/kernel/patches.h"
+#include "equitile/model/sampling/noise.h"
+#include "equitile/plan/core/home_map.h"
+
+namespace equitile {
+namespace {
+
+constexpr int32_t kVelocityTag = Communicator::kMaxTag;  // far from the tags of self-attention
+
+int64_t Total(std::span<const Range> ranges) {
+  int64_t total = 0;
+  for (const Range& range : ranges) total += range.size();
+  return total;
+}
+
+class Loop {
+ public:
+  Loop(WanTransformer& transformer, Communicator& comm, const DenoiseJob& job)
+      : transformer_(transformer),
+        comm_(comm),
+        job_(job),
+        items_(static_cast<int64_t>(job.texts.size())),
+        shape_{transformer.config().in_channels, job.config.LatentFrames(),
+               job.config.LatentHeight(), job.config.LatentWidth()},
+        sampler_(job.config.sampler, job.config.steps, job.config.flow_shift),
+        latents_(static_cast<size_t>(shape_.Elements())) {
+    EQ_CHECK(items_ == job.config.Passes(), "{} texts for {} passes", items_, job.config.Passes());
+    if (transformer.config().out_channels != transformer.config().in_channels) {
+      throw InputError("[model] the transformer makes {} channels of {}; a sampler needs as many",
+                       transformer.config().out_channels, transformer.config().in_channels);
+    }
+    const int64_t tokens = VideoTokens(transformer.config(), job.config);
+    for (int32_t rank = 0; rank < comm.size(); ++rank) {
+      homes_.push_back(HomeTokens(items_, transformer.config().heads, tokens, rank, comm.size()));
+    }
+    out_ = AlignedBuffer<float>(Total(Home()) * Features());
+    if (!Leads()) return;
+    for (int64_t item = 0; item < items_; ++item) velocity_.emplace_back(DType::kF32, shape_);
+    if (items_ == 2) guided_.resize(latents_.size());
+    for (int32_t rank = 1; rank < comm.size(); ++rank) {
+      arrivals_.emplace_back(Total(homes_[static_cast<size_t>(rank)]) * Features());
+    }
+  }
+
+  DenoiseResult Run() {
+    int64_t step = Begin();
+    bool stopping = false;
+    while (step < sampler_.steps() && !stopping) {
+      const double begin = comm_.Now();
+      comm_.SetPlace(static_cast<int32_t>(step) + 1, -1, -1);  // counted from 1, as layers do
+      WanTimes times;
+      Forward(sampler_.schedule().timesteps[static_cast<size_t>(step)], times);
+      GatherVelocity();
+      stopping = AnyoneStops();
+      if (Leads()) Advance();
+      ShareLatents();
+      ++step;
+      if (Leads() && job_.after_step) {
+        job_.after_step({.done = step,
+                         .steps = sampler_.steps(),
+                         .seconds = comm_.Now() - begin,
+                         .sampler = &sampler_,
+                         .latents = latents_,
+                         .velocity = Guided(),
+                         .passes = velocity_,
+                         .times = times,
+                         .stopping = stopping && step < sampler_.steps()});
+      }
+    }
+    comm_.SetPlace(-1, -1, -1);  // what follows is no step
+    return {.latents = std::move(latents_), .finished = step == sampler_.steps()};
+  }
+
+ private:
+  bool Leads() const { return comm_.rank() == 0; }
+  std::span<const Range> Home() const { return homes_[static_cast<size_t>(comm_.rank())]; }
+  int64_t Features() const { return transformer_.config().OutFeatures(); }
+
+  // Noise or what was stored; returns the first step.
+  int64_t Begin() {
+    uint64_t step = 0;
+    if (Leads() && job_.resume != nullptr) {
+      EQ_CHECK(job_.resume->latents.size() == latents_.size(), "{} latents for {}",
+               job_.resume->latents.size(), latents_.size());
+      sampler_.Restore(job_.resume->sampler);
+      latents_ = job_.resume->latents;
+      step = static_cast<uint64_t>(sampler_.step());
+    } else if (Leads()) {
+      FillNoise(job_.config.rng, job_.config.seed, latents_);
+    }
+    ShareLatents();
+    comm_.Broadcast(std::as_writable_bytes(std::span(&step, 1)), 0);
+    return static_cast<int64_t>(step);
+  }
+
+  void ShareLatents() { comm_.Broadcast(std::as_writable_bytes(std::span(latents_)), 0); }
+
+  void Forward(float timestep, WanTimes& times) {
+    const std::vector<ConstView> views(static_cast<size_t>(items_),
+                                       ConstView(latents_.data(), shape_));
+    const auto now = [this] { return comm_.Now(); };
+    transformer_.Forward({.timestep = timestep,
+                          .latents = views,
+                          .texts = job_.texts,
+                          .home = Home(),
+                          .attention = job_.attention,
+                          .tap = {},
+                          .times = &times,
+                          .now = now},
+                         out_.data());
+  }
+
+  void Scatter(const float* rows, std::span<const Range> home) {
+    for (size_t item = 0; item < home.size(); ++item) {
+      ScatterPatches(rows, transformer_.config().patch, home[item].begin, home[item].size(),
+                     velocity_[item]);
+      rows += home[item].size() * Features();
+    }
+  }
+
+  void GatherVelocity() {
+    if (!Leads()) {
+      CommRequest sent = comm_.Send(std::as_bytes(out_.span()), 0, kVelocityTag);
+      comm_.Wait(sent);
+      return;
+    }
+    std::vector<CommRequest> requests;
+    for (int32_t rank = 1; rank < comm_.size(); ++rank) {
+      requests.push_back(
+          comm_.Receive(std::as_writable_bytes(arrivals_[static_cast<size_t>(rank - 1)].span()),
+                        rank, kVelocityTag));
+    }
+    Scatter(out_.data(), Home());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      comm_.Wait(requests[i]);
+      Scatter(arrivals_[i].data(), homes_[i + 1]);
+    }
+  }
+
+  bool AnyoneStops() {
+    uint64_t stop = job_.stop_requested && job_.stop_requested() ? 1 : 0;
+    comm_.AllReduce(std::span(&stop, 1), Reduce::kMax);
+    return stop != 0;
+  }
+
+  // What the sampler is given: the only pass, or both of them with guidance.
+  std::span<const float> Guided() const {
+    if (items_ == 2) return guided_;
+    return {velocity_[0].DataAs<float>(), latents_.size()};
+  }
+
+  void Advance() {
+    if (items_ == 2) {
+      const auto guidance = static_cast<float>(job_.config.guidance);
+      const float *cond = velocity_[0].DataAs<float>(), *uncond = velocity_[1].DataAs<float>();
+      for (size_t i = 0; i < guided_.size(); ++i) {
+        guided_[i] = uncond[i] + guidance * (cond[i] - uncond[i]);
+      }
+    }
+    sampler_.Step(Guided(), latents_);
+    for (float value : latents_) {
+      if (!std::isfinite(value)) {
+        throw Error(
+            "[model] step {}: the latents are no longer finite; weights or prompt cannot "
+            "be right",
+            sampler_.step());
+      }
+    }
+  }
+
+  WanTransformer& transformer_;
+  Communicator& comm_;
+  const DenoiseJob& job_;
+  int64_t items_;
+  Shape shape_;
+  Sampler sampler_;  // its schedule on every rank, its state on rank 0
+  std::vector<float> latents_;
+  std::vector<std::vector<Range>> homes_;  // [ranks][items]
+  AlignedBuffer<float> out_;               // [home tokens][features]
+  std::vector<Tensor> velocity_;           // [items], rank 0
+  std::vector<float> guided_;              // with two items
+  std::vector<AlignedBuffer<float>> arrivals_;
+};
+
+}  // namespace
+
+std::vector<Range> HomeTokens(int64_t items, int64_t heads, int64_t tokens, int32_t rank,
+                              int32_t ranks) {
+  const HomeMap homes({.ranks = ranks,
+                       .lanes = {.batch = items, .heads = heads},
+                       .grid = {.q_tokens = tokens, .kv_tokens = tokens},
+                       .token_grid = {},
+                       .orders = {}});
+  std::vector<Range> home;
+  for (int64_t item = 0; item < items; ++item) {
+    home.push_back(homes.RankTokens(Side::kQuery, rank, item));
+  }
+  return home;
+}
+
+int64_t VideoTokens(const WanConfig& model, const GenerationConfig& config) {
+  return config.LatentFrames() / model.patch.frames * (config.LatentHeight() / model.patch.height) *
+         (config.LatentWidth() / model.patch.width);
+}
+
+DenoiseResult Denoise(WanTransformer& transformer, Communicator& comm, const DenoiseJob& job) {
+  return Loop(transformer, comm, job).Run();
+}
+
+}  // namespace equitile

@@ -1,0 +1,67 @@
+// The denoising loop over ranks. The transformer runs where tokens are at home; latents, guidance
+// and sampler live on rank 0 only, which hands the next latents to everybody: one place decides,
+// so that ranks on unlike machines cannot drift apart.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "equitile/base/function_ref.h"
+#include "equitile/comm/communicator.h"
+#include "equitile/model/sampling/generation_config.h"
+#include "equitile/model/sampling/sampler.h"
+#include "equitile/model/wan/self_attention.h"
+#include "equitile/model/wan/wan_transformer.h"
+#include "equitile/tensor/tensor.h"
+
+namespace equitile {
+
+// Between two steps; all that it takes to go on.
+struct DenoiseState {
+  Sampler::State sampler;
+  std::vector<float> latents;  // [channels, frames, height, width]
+};
+
+// What rank 0 shows after each step. Views, valid during the call.
+struct DenoiseStep {
+  int64_t done = 0, steps = 0;
+  double seconds = 0.0;  // of this step
+  const Sampler* sampler = nullptr;
+  std::span<const float> latents;
+  std::span<const float> velocity;  // after guidance, as given to the sampler
+  std::span<const Tensor> passes;   // before guidance: the prompt's, then the negative prompt's
+  WanTimes times;                   // of this step, on rank 0
+  bool stopping = false;            // a rank was asked to stop: no step follows
+};
+
+struct DenoiseJob {
+  GenerationConfig config;
+  std::span<const WanText* const> texts;  // [passes]: the prompt, then the negative prompt
+  SelfAttention attention;
+  // Any rank: true asks all to stop after the step that is under way.
+  FunctionRef<bool()> stop_requested;
+  // Rank 0, after each step.
+  FunctionRef<void(const DenoiseStep& step)> after_step;
+  // Rank 0, instead of noise: where to go on.
+  const DenoiseState* resume = nullptr;
+};
+
+struct DenoiseResult {
+  std::vector<float> latents;  // [channels, frames, height, width], on every rank
+  bool finished = false;       // false: stopped
+};
+
+// The tokens of each batch item that are at home on `rank`.
+std::vector<Range> HomeTokens(int64_t items, int64_t heads, int64_t tokens, int32_t rank,
+                              int32_t ranks);
+
+// Tokens of one batch item.
+int64_t VideoTokens(const WanConfig& model, const GenerationConfig& config);
+
+// Collective; all ranks give the same config and texts. Throws Error where latents stop being
+// finite.
+DenoiseResult Denoise(WanTransformer& transformer, Communicator& comm, const DenoiseJob& job);
+
+}  // namespace equitile

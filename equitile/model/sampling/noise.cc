@@ -1,0 +1,115 @@
+#include "equitile/model/sampling/noise.h"
+
+#include <array>
+#include <cmath>
+#include <numbers>
+
+#include "equitile/base/error.h"
+#include "equitile/base/rng.h"
+
+namespace equitile {
+namespace {
+
+// MT19937 (Matsumoto and Nishimura 1998), seeded by init_genrand.
+class MersenneTwister {
+ public:
+  explicit MersenneTwister(uint32_t seed) {
+    state_[0] = seed;
+    for (uint32_t i = 1; i < kWords; ++i) {
+      state_[i] = 1812433253U * (state_[i - 1] ^ state_[i - 1] >> 30) + i;
+    }
+  }
+
+  uint32_t Next() {
+    if (next_ == kWords) Twist();
+    uint32_t y = state_[next_++];
+    y ^= y >> 11;
+    y ^= y << 7 & 0x9D2C5680U;
+    y ^= y << 15 & 0xEFC60000U;
+    return y ^ y >> 18;
+  }
+
+ private:
+  static constexpr uint32_t kWords = 624, kMiddle = 397;
+
+  void Twist() {
+    for (uint32_t i = 0; i < kWords; ++i) {
+      const uint32_t y = (state_[i] & 0x80000000U) | (state_[(i + 1) % kWords] & 0x7FFFFFFFU);
+      const uint32_t odd = (y & 1) != 0 ? 0x9908B0DFU : 0;
+      state_[i] = state_[(i + kMiddle) % kWords] ^ y >> 1 ^ odd;
+    }
+    next_ = 0;
+  }
+
+  std::array<uint32_t, kWords> state_;
+  uint32_t next_ = kWords;
+};
+
+constexpr size_t kBlock = 16;  // torch's vectorised path works on blocks of two vectors of eight
+
+void FillUniform(MersenneTwister& generator, std::span<float> out) {
+  for (float& value : out) value = static_cast<float>(generator.Next() & 0xFFFFFF) * 0x1p-24f;
+}
+
+// Box-Muller on sixteen uniforms in place; all in f32, the angle too.
+void TransformBlock(std::span<float> block) {
+  constexpr float kTwoPi = static_cast<float>(2.0 * std::numbers::pi);
+  for (size_t j = 0; j < kBlock / 2; ++j) {
+    const float radius = std::sqrt(-2.0f * std::log(1.0f - block[j]));
+    const float angle = kTwoPi * block[j + kBlock / 2];
+    block[j] = radius * std::cos(angle);
+    block[j + kBlock / 2] = radius * std::sin(angle);
+  }
+}
+
+// Fewer than one block: torch's scalar path, in double.
+void FillFew(MersenneTwister& generator, std::span<float> out) {
+  const auto uniform = [&] {
+    const uint64_t high = generator.Next();
+    const uint64_t bits = high << 32 | generator.Next();
+    return static_cast<double>(bits & ((uint64_t{1} << 53) - 1)) * 0x1p-53;
+  };
+  for (size_t i = 0; i < out.size(); i += 2) {
+    const double u1 = uniform(), u2 = uniform();
+    const double radius = std::sqrt(-2.0 * std::log1p(-u2));
+    const double angle = 2.0 * std::numbers::pi * u1;
+    out[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < out.size()) out[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+void FillTorch(uint64_t seed, std::span<float> out) {
+  MersenneTwister generator(static_cast<uint32_t>(seed));
+  if (out.size() < kBlock) {
+    FillFew(generator, out);
+    return;
+  }
+  FillUniform(generator, out);
+  for (size_t i = 0; i + kBlock <= out.size(); i += kBlock) TransformBlock(out.subspan(i, kBlock));
+  if (out.size() % kBlock != 0) {
+    // The last sixteen anew, over what the blocks had left there.
+    FillUniform(generator, out.last(kBlock));
+    TransformBlock(out.last(kBlock));
+  }
+}
+
+}  // namespace
+
+std::string_view NoiseKindName(NoiseKind kind) {
+  return kind == NoiseKind::kTorch ? "torch" : "philox";
+}
+
+NoiseKind ParseNoiseKind(std::string_view name) {
+  for (NoiseKind kind : {NoiseKind::kTorch, NoiseKind::kPhilox}) {
+    if (name == NoiseKindName(kind)) return kind;
+  }
+  throw InputError("[model] rng '{}': unknown; use torch or philox", name);
+}
+
+void FillNoise(NoiseKind kind, uint64_t seed, std::span<float> out) {
+  if (kind == NoiseKind::kTorch) return FillTorch(seed, out);
+  const Rng rng(seed);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = rng.NormalAt(i);
+}
+
+}  // namespace equitile

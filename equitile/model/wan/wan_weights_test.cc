@@ -1,0 +1,199 @@
+#include "equitile/model/wan/wan_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "equitile/base/error.h"
+#include "equitile/io/safetensors.h"
+#include "tests/temp_folder.h"
+
+namespace equitile {
+namespace {
+
+const std::filesystem::path kTiny =
+    std::filesystem::path(EQUITILE_TEST_DATA) / "../golden/tiny-wan/transformer";
+
+std::string MessageOf(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+WanConfig Parse(const std::string& json) {
+  const TempFolder folder;
+  std::ofstream(folder / "config.json") << json;
+  return ReadWanConfig(folder / "config.json");
+}
+
+TEST(WanConfig, TinyAndDefaults) {
+  const WanConfig tiny = ReadWanConfig(kTiny / "config.json");
+  EXPECT_EQ(tiny.heads, 3);
+  EXPECT_EQ(tiny.head_dim, 32);
+  EXPECT_EQ(tiny.ffn_dim, 160);
+  EXPECT_EQ(tiny.layers, 2);
+  EXPECT_EQ(tiny.text_dim, 48);
+  EXPECT_EQ(Parse("{}"), WanConfig());
+  EXPECT_EQ(Parse(R"({"_class_name": "WanTransformer3DModel", "invented": [1], "eps": 1e-5})").eps,
+            1e-5f);
+}
+
+// As the constructor of diffusers takes them.
+TEST(WanConfig, NullAndMissing) {
+  EXPECT_EQ(Parse(R"({"in_channels": 8})").out_channels, 16);
+  EXPECT_EQ(Parse(R"({"in_channels": 8, "out_channels": null})").out_channels, 8);
+  EXPECT_EQ(Parse(R"({"in_channels": 8, "out_channels": 0})").out_channels, 8);
+  EXPECT_TRUE(Parse("{}").cross_attn_norm);
+  EXPECT_FALSE(Parse(R"({"cross_attn_norm": null})").cross_attn_norm);
+  EXPECT_EQ(Parse(R"({"qk_norm": null, "pos_embed_seq_len": 514})"), WanConfig());  // not looked at
+  EXPECT_THROW(Parse(R"({"num_layers": null})"), InputError);
+  EXPECT_THROW(Parse(R"({"out_channels": "16"})"), InputError);
+}
+
+TEST(WanConfig, RefusesOtherModels) {
+  EXPECT_THROW(Parse(R"({"_class_name": "FluxTransformer2DModel"})"), InputError);
+  for (const char* key : {"image_dim", "added_kv_proj_dim"}) {
+    const std::string message = MessageOf([&] { Parse(fmt::format(R"({{"{}": 1280}})", key)); });
+    EXPECT_NE(message.find(key), std::string::npos) << message;
+    EXPECT_NO_THROW(Parse(fmt::format(R"({{"{}": null}})", key)));
+  }
+  for (const char* json :
+       {R"({"attention_head_dim": 12})", R"({"num_layers": 0})", R"({"patch_size": [2, 2]})",
+        R"({"num_attention_heads": "12"})", R"({"freq_dim": 7})", R"({"patch_size": [1, 0, 2]})"}) {
+    EXPECT_THROW(Parse(json), InputError) << json;
+  }
+}
+
+// Parameter counts and costs as published for both sizes.
+TEST(WanConfig, Shapes) {
+  const WanConfig small = ParseWanShape("wan-1.3b"), large = ParseWanShape("wan-14b");
+  EXPECT_EQ(small.Parameters(), 1'418'996'800);
+  EXPECT_EQ(large.Parameters(), 14'288'491'584);
+  const WanFlops flops = CountWanFlops(small, 32760, 512);
+  EXPECT_NEAR(flops.self_attention / flops.Total(), 0.699, 0.002);
+  EXPECT_NEAR(flops.Total(), 283e12, 2e12);
+  EXPECT_EQ(ParseWanShape("wan-1.3b,layers=2").layers, 2);
+  for (const char* text : {"wan", "wan-1.3b,", "wan-1.3b,layers=", "wan-1.3b,layers=0",
+                           "wan-1.3b,layers=2x", "wan-14b,heads=2"}) {
+    EXPECT_THROW(ParseWanShape(text), InputError) << text;
+  }
+}
+
+// The tiny checkpoint with something changed, in one file.
+class Changed {
+ public:
+  explicit Changed(const std::function<void(std::vector<StoredTensor>&)>& change) {
+    const TensorFiles files = TensorFiles::OpenFolder(kTiny);
+    std::vector<StoredTensor> tensors(files.tensors().begin(), files.tensors().end());
+    change(tensors);
+    WriteSafetensors(folder_ / "diffusion_pytorch_model.safetensors", tensors);
+  }
+
+  std::string Message(DType dtype = DType::kF32) const {
+    return MessageOf([&] {
+      const WanConfig config = ReadWanConfig(kTiny / "config.json");
+      AlignedBuffer<std::byte> bytes(WanWeights::Bytes(config, dtype));
+      ThreadPool pool(2);
+      WanWeights::Pack(TensorFiles::OpenFolder(folder_ / ""), config, dtype, bytes.span(), pool);
+    });
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+StoredTensor& Named(std::vector<StoredTensor>& tensors, std::string_view name) {
+  return *std::find_if(tensors.begin(), tensors.end(),
+                       [&](const StoredTensor& tensor) { return tensor.name == name; });
+}
+
+TEST(WanWeights, NamesWhatIsWrong) {
+  const std::string name = "blocks.1.attn1.to_k.weight";
+  auto expect = [](const std::string& message, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) {
+      EXPECT_NE(message.find(part), std::string::npos) << message << " lacks " << part;
+    }
+  };
+  expect(Changed([](auto&) {}).Message(), {"nothing was thrown"});
+  expect(Changed([&](auto& tensors) {
+           std::erase_if(tensors, [&](const StoredTensor& t) { return t.name == name; });
+         }).Message(),
+         {name.c_str()});
+  expect(Changed([&](auto& tensors) {
+           Named(tensors, name).shape = {48, 192};
+         }).Message(),
+         {name.c_str(), "[48, 192]", "[96, 96]"});
+  expect(Changed([&](auto& tensors) { Named(tensors, name).type = StoredType::kI32; }).Message(),
+         {name.c_str(), "I32"});
+}
+
+TEST(WanWeights, NamesTheTensorThatIsNotFinite) {
+  // In matrices (alone, and first, middle and last of a stack), in a bias, and in a table.
+  for (const char* name :
+       {"blocks.0.ffn.net.0.proj.weight", "blocks.1.attn1.to_q.weight",
+        "blocks.1.attn1.to_k.weight", "blocks.1.attn1.to_v.weight", "blocks.0.attn1.to_q.bias",
+        "scale_shift_table", "patch_embedding.weight"}) {
+    for (float bad :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      std::vector<std::byte> values;
+      const Changed changed([&](auto& tensors) {
+        StoredTensor& tensor = Named(tensors, name);
+        values.assign(tensor.bytes.begin(), tensor.bytes.end());
+        std::memcpy(values.data() + values.size() - sizeof(bad), &bad, sizeof(bad));
+        tensor.bytes = values;
+      });
+      for (DType dtype : {DType::kF32, DType::kBF16}) {
+        EXPECT_NE(changed.Message(dtype).find(name), std::string::npos) << changed.Message(dtype);
+      }
+    }
+  }
+}
+
+TEST(WanWeights, OneRelocatableRange) {
+  const WanConfig config = ReadWanConfig(kTiny / "config.json");
+  ThreadPool pool(3);
+  AlignedBuffer<std::byte> bytes(WanWeights::Bytes(config, DType::kBF16));
+  AlignedBuffer<std::byte> moved(bytes.size());
+  int64_t last = 0;
+  WanWeights::Pack(TensorFiles::OpenFolder(kTiny), config, DType::kBF16, bytes.span(), pool,
+                   [&](int64_t done, int64_t total) {
+                     EXPECT_GT(done, last);
+                     EXPECT_LE(done, total);
+                     last = done;
+                   });
+  std::memcpy(moved.data(), bytes.data(), static_cast<size_t>(bytes.size()));
+  const WanWeights weights(config, DType::kBF16, moved.span());
+  const float* bias = weights.blocks[1].qkv.bias.data();
+  EXPECT_GE(reinterpret_cast<const std::byte*>(bias), moved.data());
+  EXPECT_LT(reinterpret_cast<const std::byte*>(bias), moved.data() + moved.size());
+  EXPECT_EQ(weights.blocks[1].qkv.weights.Out(), 3 * 96);
+  const TensorFiles files = TensorFiles::OpenFolder(kTiny);
+  EXPECT_EQ(bias[96], files["blocks.1.attn1.to_k.bias"].Floats()[0]);
+  EXPECT_THROW(WanWeights(config, DType::kF32, moved.span()), InputError);
+  EXPECT_THROW(WanWeights(config, DType::kBF16, moved.span().subspan(0, 1000)), InputError);
+}
+
+TEST(WanWeights, RandomDoesNotDependOnThreads) {
+  WanConfig config = ReadWanConfig(kTiny / "config.json");
+  config.layers = 1;
+  AlignedBuffer<std::byte> one =
+      AlignedBuffer<std::byte>::Zeroed(WanWeights::Bytes(config, DType::kF32));
+  AlignedBuffer<std::byte> three = AlignedBuffer<std::byte>::Zeroed(one.size());
+  ThreadPool pool1(1), pool3(3);
+  WanWeights::PackRandom(config, DType::kF32, 4, one.span(), pool1);
+  WanWeights::PackRandom(config, DType::kF32, 4, three.span(), pool3);
+  EXPECT_EQ(std::memcmp(one.data(), three.data(), static_cast<size_t>(one.size())), 0);
+}
+
+}  // namespace
+}  // namespace equitile

@@ -1,0 +1,70 @@
+// The planners by name: one call from a text like "usp:4x2" and a mask to a Plan. Deterministic:
+// every rank that asks the same gets the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "equitile/pattern/block_mask.h"
+#include "equitile/plan/core/plan.h"
+#include "equitile/plan/planners/dbsp/dbsp.h"
+#include "equitile/plan/predict/cost_model.h"
+#include "equitile/plan/predict/machine.h"
+#include "equitile/plan/predict/simulate.h"
+#include "equitile/plan/predict/stage_work.h"
+
+namespace equitile {
+
+enum class PlannerKind : uint8_t { kUlysses, kRing, kUsp, kDbsp, kDbspPlus, kFractional, kAuto };
+
+struct PlannerSpec {
+  PlannerKind kind = PlannerKind::kAuto;
+  int32_t ulysses = 0, ring = 0;  // usp, dbsp, dbsp+
+
+  std::string Text() const;
+  friend bool operator==(const PlannerSpec&, const PlannerSpec&) = default;
+};
+
+// "ulysses", "ring", "fractional", "auto", "usp:4x2", "dbsp:4x2", "dbsp+:4x2". Throws InputError,
+// also when U·R is not `ranks`.
+PlannerSpec ParsePlanner(std::string_view text, int32_t ranks);
+// A comma list of them; "all" stands for ulysses, ring, fractional, auto and every usp, dbsp, dbsp+
+// with U·R = ranks.
+std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks);
+// "all" without auto: what auto chooses from.
+std::vector<PlannerSpec> AllPlanners(int32_t ranks);
+
+struct PlanOptions {
+  int32_t ranks = 1;
+  TokenGrid token_grid;            // of lanes that are not in natural order
+  std::vector<TokenOrder> orders;  // [lanes] or empty
+  CostModel cost;
+  Cluster cluster;
+  DbspOptions dbsp;
+  bool reproducible = true;  // keeps auto to plans that do not split a row
+};
+
+Problem ProblemFor(const BlockMask& mask, const PlanOptions& options);
+
+struct MadePlan {
+  Plan plan;
+  std::optional<StageWork>
+      work;  // where planning has counted it (blocks only: without a cost per row)
+};
+MadePlan MakePlan(const PlannerSpec& spec, const BlockMask& mask, RowCounts& rows,
+                  const PlanOptions& options);
+Plan MakePlan(std::string_view spec, const BlockMask& mask, const PlanOptions& options);
+
+// Auto with its reasons: all candidates with their predicted seconds, the choice first.
+struct Candidate {
+  PlannerSpec spec;
+  MadePlan made;
+  Prediction prediction;
+};
+std::vector<Candidate> RankCandidates(const BlockMask& mask, RowCounts& rows,
+                                      const PlanOptions& options);
+
+}  // namespace equitile

@@ -1,0 +1,39 @@
+// Bytes that each rank sends and receives for one layer, straight from a Plan and a mask, without
+// lowering.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "equitile/pattern/block_mask.h"
+#include "equitile/plan/core/home_map.h"
+#include "equitile/plan/core/plan.h"
+
+namespace equitile {
+
+// What a token of one head weighs on the wire.
+struct WireFormat {
+  int64_t head_dim = 128;
+  int64_t value_bytes = 4;  // f32
+
+  int64_t QBytes() const { return head_dim * value_bytes; }
+  int64_t KvBytes() const { return 2 * head_dim * value_bytes; }
+  int64_t OBytes() const { return head_dim * value_bytes + 4; }  // log-sum-exp is always f32
+  friend bool operator==(const WireFormat&, const WireFormat&) = default;
+};
+
+struct Traffic {
+  std::vector<int64_t> sent, received;  // [ranks] bytes; what stays on a rank is not counted
+
+  int64_t OfRank(int32_t rank) const {
+    return sent[static_cast<size_t>(rank)] + received[static_cast<size_t>(rank)];
+  }
+  int64_t Max() const;
+  double Mean() const;
+  friend bool operator==(const Traffic&, const Traffic&) = default;
+};
+
+Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& mask,
+                     const WireFormat& wire);
+
+}  // namespace equitile

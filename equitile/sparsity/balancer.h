@@ -1,0 +1,98 @@
+// Which plan a layer runs now: the last one as long as it pays, else a new one. Selection at run
+// time, between the mask that a layer has just got and the executor.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "equitile/comm/communicator.h"
+#include "equitile/pattern/block_mask.h"
+#include "equitile/plan/planners/planner.h"
+#include "equitile/plan/predict/score.h"
+
+namespace equitile {
+
+// When to plan anew.
+struct ReplanRule {
+  // Whenever the kept plan's ratio has reached this (the paper's rule, 1.10 there); 0: when the
+  // time lost since the last plan exceeds the price of another (see Balancer).
+  double threshold = 0;
+};
+
+struct BalancerOptions {
+  PlannerSpec planner;  // auto: all candidates, the cheapest by the cost model
+  PlanOptions plan;
+  ReplanRule rule;
+};
+
+// Time as a Balancer sees it. Decisions use only what rank 0 has measured, so all ranks decide
+// alike.
+struct BalancerClock {
+  std::function<double()> now;              // seconds
+  std::function<double(double)> of_rank_0;  // collective: rank 0's value for everybody
+};
+BalancerClock ClockOf(Communicator& comm);  // which must outlive it
+
+// Of one layer; ratios are means over its masks.
+struct LayerBalance {
+  std::string planner;  // of the plan it has now
+  int64_t made = 0, kept = 0;
+  double rho_before = 0;  // of the plan at hand when the mask came; at first plain Ulysses
+  double rho_after = 0;   // of the plan that was run
+};
+
+struct BalanceReport {
+  int64_t made = 0, kept = 0;
+  double seconds = 0;  // scoring and planning, this rank's
+  double rho_before = 1, rho_after = 1;
+  std::map<int32_t, LayerBalance> layers;
+};
+
+// A new plan is worth its price when it saves more time than planning takes. What it will save is
+// not known before it is made; what it would have saved since the last one was made is:
+//   sum over the masks since then of (rho_kept - rho_made) x attention seconds > planning seconds,
+// with rho_made what the planner reached last time, attention seconds those of an even share by the
+// cost model, and planning seconds as measured on rank 0. For a mask that changes at once that is
+// the plain rule (the first term alone exceeds the price); under a slow drift it re-plans when the
+// losses have reached the price, which is the best period for a loss that grows evenly
+// (test Balancer.WithinOnePercentOfTheBestHabit). With a threshold: whenever rho_kept reaches it.
+class Balancer {
+ public:
+  Balancer(BalancerOptions options, BalancerClock clock);
+
+  // Collective, and the same on all ranks for the same masks. Valid until the layer's next call.
+  const Plan& PlanFor(int32_t layer, const BlockMask& mask);
+
+  BalanceReport Report() const;
+
+ private:
+  struct Layer {
+    Plan plan;
+    bool plan_is_set = false;
+    uint64_t made_for = 0, last_mask = 0;  // hashes
+    double rho_made = 1;                   // when the plan was made
+    double rho_now = 1;                    // for the last mask
+    double lost_seconds = 0;               // since the plan was made
+    double planning_seconds = 0;           // rank 0's, of the last plan made
+    int64_t made = 0, kept = 0;
+    double rho_before = 0, rho_after = 0;  // sums
+  };
+
+  // Another layer's plan for the same mask.
+  void TakeTwin(uint64_t hash, const BlockMask& mask, Layer& layer) const;
+  bool IsWorthKeeping(const BlockMask& mask, Layer& layer);
+  void MakeAnew(const BlockMask& mask, Layer& layer);
+  double RhoOf(const Plan& plan, const BlockMask& mask) const;
+  double EvenSeconds(const Imbalance& imbalance) const;
+
+  BalancerOptions options_;
+  BalancerClock clock_;
+  std::map<int32_t, Layer> layers_;
+  double block_seconds_ = 0;  // of the present mask
+  double seconds_ = 0;
+};
+
+}  // namespace equitile

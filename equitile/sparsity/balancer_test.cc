@@ -1,0 +1,193 @@
+#include "equitile/sparsity/balancer.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "equitile/comm/threads/run_ranks.h"
+#include "equitile/pattern/synthetic_mask.h"
+
+namespace equitile {
+namespace {
+
+constexpr int32_t kRanks = 8;
+constexpr int64_t kSteps = 50;
+
+PlanOptions OptionsFor(int32_t ranks) {
+  PlanOptions options;
+  options.ranks = ranks;
+  return options;
+}
+
+// A clock on which every plan takes the same time: it goes on by that at each look.
+BalancerClock SteadyClock(double planning_seconds) {
+  return {.now = [planning_seconds, time = 0.0]() mutable { return time += planning_seconds; },
+          .of_rank_0 = [](double value) { return value; }};
+}
+
+PlannerSpec Fractional() { return ParsePlanner("fractional", kRanks); }
+
+// Seconds of an even share.
+double EvenSeconds(const BlockMask& mask) {
+  return static_cast<double>(mask.Kept()) * Cluster().BlockSeconds(mask.grid()) / kRanks;
+}
+
+double Rho(const Plan& plan, const BlockMask& mask) { return Rescore(plan, mask, {}).rho; }
+
+std::vector<BlockMask> Drift(double per_step) {
+  const SyntheticSpec spec = ParseSyntheticSpec("wan,heads=24,blocks=64");
+  std::vector<BlockMask> masks;
+  for (int64_t step = 0; step < kSteps; ++step)
+    masks.push_back(MakeDriftingMask(spec, per_step * static_cast<double>(step)));
+  return masks;
+}
+
+// Predicted seconds of all steps when a plan is made at the steps that `plans_at` says; plans: of
+// every step.
+double SecondsOf(const std::vector<BlockMask>& masks, const std::vector<Plan>& plans,
+                 double planning_seconds, const std::function<bool(int64_t step)>& plans_at) {
+  double seconds = 0;
+  const Plan* plan = nullptr;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    const BlockMask& mask = masks[static_cast<size_t>(step)];
+    if (plans_at(step)) {
+      plan = &plans[static_cast<size_t>(step)];
+      seconds += planning_seconds;
+    }
+    seconds += Rho(*plan, mask) * EvenSeconds(mask);
+  }
+  return seconds;
+}
+
+struct Habits {
+  double never, sometimes, always;  // predicted seconds; sometimes: the best of 3 to 20 plans
+  double Best() const { return std::min({never, sometimes, always}); }
+};
+
+Habits MeasureHabits(const std::vector<BlockMask>& masks, double planning_seconds) {
+  std::vector<Plan> plans;
+  for (const BlockMask& mask : masks)
+    plans.push_back(MakePlan("fractional", mask, OptionsFor(kRanks)));
+  Habits habits{
+      .never = SecondsOf(masks, plans, planning_seconds, [](int64_t step) { return step == 0; }),
+      .sometimes = std::numeric_limits<double>::infinity(),
+      .always = SecondsOf(masks, plans, planning_seconds, [](int64_t) { return true; })};
+  for (int64_t period = 3; period <= 17; ++period) {
+    habits.sometimes =
+        std::min(habits.sometimes, SecondsOf(masks, plans, planning_seconds,
+                                             [&](int64_t step) { return step % period == 0; }));
+  }
+  return habits;
+}
+
+struct Outcome {
+  double seconds = 0;
+  BalanceReport report;
+};
+
+Outcome Balance(const std::vector<BlockMask>& masks, double planning_seconds,
+                const ReplanRule& rule = {}) {
+  Balancer balancer({.planner = Fractional(), .plan = OptionsFor(kRanks), .rule = rule},
+                    SteadyClock(planning_seconds));
+  Outcome outcome;
+  for (const BlockMask& mask : masks)
+    outcome.seconds += Rho(balancer.PlanFor(0, mask), mask) * EvenSeconds(mask);
+  outcome.report = balancer.Report();
+  outcome.seconds += static_cast<double>(outcome.report.made) * planning_seconds;
+  return outcome;
+}
+
+// Planning takes a tenth of a layer's attention, so that habits differ by percents.
+TEST(Balancer, WithinOnePercentOfTheBestHabit) {
+  struct Case {
+    double drift_per_step;
+    double Habits::*best;
+    int64_t least_made, most_made;
+  };
+  for (const Case& c : {Case{0.00005, &Habits::never, 1, 1}, Case{0.005, &Habits::sometimes, 3, 20},
+                        Case{0.5, &Habits::always, kSteps, kSteps}}) {
+    SCOPED_TRACE(c.drift_per_step);
+    const std::vector<BlockMask> masks = Drift(c.drift_per_step);
+    const double planning = 0.1 * EvenSeconds(masks.front());
+    const Habits habits = MeasureHabits(masks, planning);
+    EXPECT_EQ(habits.*c.best, habits.Best());
+    const Outcome balanced = Balance(masks, planning);
+    EXPECT_LE(balanced.seconds, 1.01 * habits.Best());
+    EXPECT_GE(balanced.report.made, c.least_made);
+    EXPECT_LE(balanced.report.made, c.most_made);
+    EXPECT_EQ(balanced.report.made + balanced.report.kept, kSteps);
+    EXPECT_LT(balanced.report.rho_after, balanced.report.rho_before);
+  }
+}
+
+TEST(Balancer, ThresholdPlansWheneverTheRatioReachesIt) {
+  const std::vector<BlockMask> masks = Drift(0.02);
+  int64_t made_before = kSteps + 1;
+  for (double threshold : {1.02, 1.10, 1.30}) {
+    Balancer balancer(
+        {.planner = Fractional(), .plan = OptionsFor(kRanks), .rule = {.threshold = threshold}},
+        SteadyClock(1e9));  // the price does not matter
+    for (const BlockMask& mask : masks) EXPECT_LT(Rho(balancer.PlanFor(0, mask), mask), threshold);
+    const BalanceReport report = balancer.Report();
+    EXPECT_LT(report.made, made_before);
+    EXPECT_GT(report.made, 1);
+    made_before = report.made;
+  }
+}
+
+TEST(Balancer, LayersHaveTheirOwnPlansAndShareThoseOfEqualMasks) {
+  const BlockMask one = MakeSyntheticMask(ParseSyntheticSpec("wan,heads=7,blocks=33"));
+  const BlockMask other = MakeSyntheticMask(ParseSyntheticSpec("wan,heads=7,blocks=33,seed=9"));
+  Balancer balancer(
+      {.planner = ParsePlanner("auto", kRanks), .plan = OptionsFor(kRanks), .rule = {}},
+      SteadyClock(1e-3));
+  const Plan first = balancer.PlanFor(0, one);
+  EXPECT_EQ(balancer.PlanFor(1, one), first);
+  EXPECT_NE(balancer.PlanFor(2, other), first);
+  EXPECT_EQ(balancer.PlanFor(0, one), first);
+  const BalanceReport report = balancer.Report();
+  EXPECT_EQ(report.made, 2);
+  EXPECT_EQ(report.kept, 2);
+  ASSERT_EQ(report.layers.size(), 3u);
+  EXPECT_EQ(report.layers.at(0).planner, first.planner().Text());
+  EXPECT_EQ(report.layers.at(1).made, 0);
+  EXPECT_GT(report.seconds, 0);
+}
+
+TEST(Balancer, AMaskOfAnotherShapeGetsItsOwnPlan) {
+  Balancer balancer({.planner = Fractional(), .plan = OptionsFor(kRanks), .rule = {}},
+                    SteadyClock(1e9));
+  for (const char* spec : {"wan,heads=3,blocks=17", "uniform,heads=1,blocks=1",
+                           "wan,heads=3,blocks=18", "uniform,heads=2,blocks=5,density=0"}) {
+    const BlockMask mask = MakeSyntheticMask(ParseSyntheticSpec(spec));
+    const Plan& plan = balancer.PlanFor(0, mask);
+    EXPECT_EQ(plan.problem().grid, mask.grid());
+    EXPECT_EQ(plan.problem().lanes, mask.lanes());
+  }
+  EXPECT_EQ(balancer.Report().made, 4);
+}
+
+// Ranks measure different times; what rank 0 measured counts for all.
+TEST(Balancer, AllRanksDecideAlike) {
+  const std::vector<BlockMask> masks = Drift(0.02);
+  const double even = EvenSeconds(masks.front());
+  std::array<std::vector<uint64_t>, 3> hashes;
+  RunRanks(3, [&](Communicator& comm) {
+    BalancerClock clock = ClockOf(comm);
+    const double planning = (comm.rank() == 0 ? 0.05 : 5.0 * comm.rank()) * even;
+    clock.now = SteadyClock(planning).now;
+    Balancer balancer({.planner = Fractional(), .plan = OptionsFor(kRanks), .rule = {}}, clock);
+    for (const BlockMask& mask : masks)
+      hashes[static_cast<size_t>(comm.rank())].push_back(balancer.PlanFor(0, mask).hash());
+    EXPECT_GT(balancer.Report().made, 3);
+    EXPECT_LT(balancer.Report().made, kSteps);
+  });
+  EXPECT_EQ(hashes[1], hashes[0]);
+  EXPECT_EQ(hashes[2], hashes[0]);
+}
+
+}  // namespace
+}  // namespace equitile
