@@ -40,7 +40,7 @@ void Sampler::Step(std::span<const float> velocity, std::span<float> latents) {
   ++state_.step;
 }
 
-// wan.md 3.5; the estimate is of the uncorrected sample.
+// UniPC, bh2, order 2, as diffusers does it; the estimate is of the uncorrected sample.
 void Sampler::UniPcStep(std::span<const float> velocity, std::span<float> latents) {
   std::vector<float> estimate(latents.size());
   const float sigma = Sigma(step());

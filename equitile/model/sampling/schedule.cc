@@ -14,7 +14,7 @@ constexpr double kTrainTimesteps = 1000;
 
 double Shifted(double g, double shift) { return shift * g / (1 + (shift - 1) * g); }
 
-// wan.md 3.3. In double, rounded once: float arithmetic would be off in the last bit.
+// As diffusers does it, in double, rounded once: float arithmetic would be off in the last bit.
 Schedule UniPcSchedule(bool variant_b, int64_t steps, double shift) {
   Schedule schedule;
   const double n = static_cast<double>(steps);
@@ -35,7 +35,7 @@ Schedule UniPcSchedule(bool variant_b, int64_t steps, double shift) {
   return schedule;
 }
 
-// wan.md 3.6: the low end is shifted twice, as in the library.
+// The low end is shifted twice, as in diffusers.
 Schedule EulerSchedule(int64_t steps, double shift) {
   const auto s = static_cast<float>(shift);
   const float low = 1.0f / static_cast<float>(kTrainTimesteps);

@@ -22,7 +22,7 @@ std::u32string ComposeCanonically(std::u32string_view text);
 
 // The first extended grapheme cluster's length in code points; 0 for empty text. Rule GB9c (Indic
 // conjuncts) is left out: it needs three characters of three bytes, and only clusters of fewer than
-// six bytes are asked about (tokenizer_charsmap.h).
+// six bytes are asked about (character_map.h).
 size_t FirstCluster(std::u32string_view text);
 
 bool IsSpace(char32_t code);          // the property White_Space

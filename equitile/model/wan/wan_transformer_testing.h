@@ -134,7 +134,7 @@ class GatheredRanks {
   std::barrier<> barrier_;
 };
 
-// Tiles of 64 tokens on the (item, token) line, in even parts: DESIGN.md's homes.
+// Tiles of 64 tokens on the (item, token) line, in even parts: the homes of plan/core/home_map.h.
 inline std::vector<Range> HomeOf(int64_t items, int64_t tokens, int rank, int ranks) {
   const int64_t tiles = CeilDiv(tokens, 64);
   const Range line = EvenPart(items * tiles, rank, ranks);
