@@ -44,14 +44,14 @@ struct Runs {
 };
 
 Runs RunOnRanks(const ExecWorkload& workload, const Plan& plan, int32_t ranks,
-                const ExecutorOptions& options = {}, int times = 2) {
+                const ExecutorOptions& options = {}, int times = 2, int threads = 1) {
   Runs runs{.result = workload.Empty(), .stats = {}};
   const ExecWorkload other(workload.test(), 2);
   ExecResult others = other.Empty();
   runs.stats.resize(static_cast<size_t>(ranks));
   RunRanks(ranks,
            [&](Communicator& comm) {
-             ThreadPool pool(1);
+             ThreadPool pool(threads);
              Executor executor(comm, pool, options);
              const auto part =
                  executor.Prepare(plan, workload.test().mask, workload.test().head_dim);
@@ -130,6 +130,28 @@ TEST_P(ExecutorTest, RunsInTurnDoNotReachIntoEachOther) {
                              : 0.0;
     EXPECT_EQ(FirstBeyondBound(turn.got.out, turn.want.out, bound), "");
     EXPECT_EQ(FirstBeyondBound(turn.got.lse, turn.want.lse, bound), "");
+  }
+}
+
+// Packing, gathering, computing and unpacking are shared by a rank's threads; who did what leaves
+// no trace in the bits, not even where partial rows are merged.
+TEST(ExecutorThreads, LeaveNoTrace) {
+  for (const ExecCase& test : AwkwardCases()) {
+    const ExecWorkload workload(test);
+    for (const int32_t ranks : {1, 2, 3}) {
+      for (const PlannerSpec& spec : ParsePlanners("all", ranks)) {
+        const Plan plan = MakePlan(spec.Text(), test.mask, workload.Options(ranks));
+        const Runs alone = RunOnRanks(workload, plan, ranks);
+        for (const int threads : {2, 5}) {
+          SCOPED_TRACE(fmt::format("{} {} on {} ranks of {} threads", test.name, spec.Text(), ranks,
+                                   threads));
+          const Runs runs = RunOnRanks(workload, plan, ranks, {}, 2, threads);
+          EXPECT_EQ(FirstDifference(runs.result.out, alone.result.out), "");
+          EXPECT_EQ(FirstDifference(runs.result.lse, alone.result.lse), "");
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+    }
   }
 }
 

@@ -135,7 +135,7 @@ void LayerRun::Finish() {
 void LayerRun::Allocate() {
   const int64_t lanes = problem_.lanes.Count();
   if (it_.is_local) return;
-  home_ = buffers_.home.Get(it_.home_floats);
+  home_ = buffers_.home.Get<float>(it_.home_floats);
   std::array<int64_t, 3> in = {0, 0, 0};
   std::array<int64_t, 2> out = {0, 0};
   for (size_t stage = 0; stage < it_.stages.size(); ++stage) {
@@ -143,9 +143,10 @@ void LayerRun::Allocate() {
     input = std::max(input, it_.stages[stage].input_floats);
     out[stage % 2] = std::max(out[stage % 2], it_.stages[stage].output_floats);
   }
-  for (size_t i = 0; i < in.size(); ++i) input_[i] = buffers_.inputs[i].Get(in[i]);
-  for (size_t i = 0; i < out.size(); ++i) output_[i] = buffers_.outputs[i].Get(out[i]);
-  lse_ = call_.lse != nullptr ? call_.lse : buffers_.lse.Get(problem_.lanes.heads * line_.size());
+  for (size_t i = 0; i < in.size(); ++i) input_[i] = buffers_.inputs[i].Get<float>(in[i]);
+  for (size_t i = 0; i < out.size(); ++i) output_[i] = buffers_.outputs[i].Get<float>(out[i]);
+  lse_ = call_.lse != nullptr ? call_.lse
+                              : buffers_.lse.Get<float>(problem_.lanes.heads * line_.size());
   buffers_.q.resize(Index(lanes * strips_per_lane_));
   buffers_.out.resize(Index(lanes * strips_per_lane_));
   buffers_.k.resize(Index(lanes * kv_strips_per_lane_));
@@ -254,7 +255,7 @@ void LayerRun::ComputeFromSources(int32_t stage) {
   args.q_order = args.kv_order = buffers_.orders->ByLane();
   args.out = View(call_.out - line_.begin * heads * head_dim_,
                   Shape{problem_.lanes.batch, tokens, heads, head_dim_});
-  if (call_.lse != nullptr) args.lse = buffers_.lse.Get(problem_.lanes.Count() * tokens);
+  if (call_.lse != nullptr) args.lse = buffers_.lse.Get<float>(problem_.lanes.Count() * tokens);
   auto poll = [&] { comm_.Poll(); };
   args.poll = poll;
   Attention(args, pool_, buffers_.workspace);

@@ -7,23 +7,11 @@
 #include <optional>
 #include <vector>
 
+#include "equitile/base/growing_buffer.h"
 #include "equitile/exec/executor.h"
 #include "equitile/exec/token_rows.h"
 
 namespace equitile {
-
-// At least as large as ever asked for; grows, never shrinks.
-class GrowingBuffer {
- public:
-  float* Get(int64_t floats) {
-    if (buffer_.size() < floats) buffer_ = AlignedBuffer<float>(floats);
-    return buffer_.data();
-  }
-  int64_t Bytes() const { return buffer_.size() * static_cast<int64_t>(sizeof(float)); }
-
- private:
-  AlignedBuffer<float> buffer_;
-};
 
 // What all runs of an executor share.
 struct ExecutorBuffers {

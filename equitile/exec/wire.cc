@@ -1,5 +1,6 @@
 #include "equitile/exec/wire.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "equitile/base/error.h"
@@ -15,15 +16,17 @@ int64_t Wire::Bytes(int64_t count, int64_t exact) const {
   return (count - exact) * DTypeBytes(dtype_) + exact * DTypeBytes(DType::kF32);
 }
 
-AlignedBuffer<std::byte> Wire::Rounded(int64_t bytes) {
-  for (auto& buffer : free_) {
-    if (buffer.size() < bytes) continue;
-    std::swap(buffer, free_.back());
-    AlignedBuffer<std::byte> found = std::move(free_.back());
+GrowingBuffer Wire::Rounded(int64_t bytes) {
+  const auto fits = std::find_if(free_.begin(), free_.end(),
+                                 [&](const GrowingBuffer& b) { return b.Bytes() >= bytes; });
+  if (fits != free_.end()) std::iter_swap(fits, free_.end() - 1);
+  GrowingBuffer found;
+  if (!free_.empty()) {
+    found = std::move(free_.back());
     free_.pop_back();
-    return found;
   }
-  return AlignedBuffer<std::byte>(bytes);
+  found.Get<std::byte>(bytes);
+  return found;
 }
 
 Letter Wire::Send(const float* floats, int64_t count, int64_t exact, int32_t to, int32_t tag) {
@@ -36,11 +39,11 @@ Letter Wire::Send(const float* floats, int64_t count, int64_t exact, int32_t to,
   const auto* data = reinterpret_cast<const std::byte*>(floats);
   if (dtype_ == DType::kBF16) {
     letter.rounded = Rounded(letter.bytes);
-    auto* halves = reinterpret_cast<Bf16*>(letter.rounded.data());
+    auto* halves = letter.rounded.Data<Bf16>();
     for (int64_t i = 0; i < count - exact; ++i) halves[i] = FromFloat<Bf16>(floats[i]);
     std::memcpy(halves + (count - exact), floats + (count - exact),
                 static_cast<size_t>(exact) * sizeof(float));
-    data = letter.rounded.data();
+    data = letter.rounded.Data<std::byte>();
   }
   letter.request = comm_.Send({data, static_cast<size_t>(letter.bytes)}, to, tag);
   return letter;
@@ -57,7 +60,7 @@ Letter Wire::Receive(float* floats, int64_t count, int64_t exact, int32_t from, 
   auto* data = reinterpret_cast<std::byte*>(floats);
   if (dtype_ == DType::kBF16) {
     letter.rounded = Rounded(letter.bytes);
-    data = letter.rounded.data();
+    data = letter.rounded.Data<std::byte>();
   }
   letter.request = comm_.Receive({data, static_cast<size_t>(letter.bytes)}, from, tag);
   return letter;
@@ -78,7 +81,7 @@ void Wire::Close(Letter& letter) {
   letter.done = true;
   if (dtype_ == DType::kF32) return;
   if (letter.to != nullptr) {
-    const auto* halves = reinterpret_cast<const Bf16*>(letter.rounded.data());
+    const auto* halves = letter.rounded.Data<Bf16>();
     const int64_t rounded = letter.floats - letter.exact;
     for (int64_t i = 0; i < rounded; ++i) letter.to[i] = ToFloat(halves[i]);
     std::memcpy(letter.to + rounded, halves + rounded,

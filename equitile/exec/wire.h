@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "equitile/base/aligned_buffer.h"
+#include "equitile/base/growing_buffer.h"
 #include "equitile/comm/communicator.h"
 #include "equitile/tensor/dtype.h"
 
@@ -17,8 +17,8 @@ struct Letter {
   int64_t floats = 0, exact = 0;
   int32_t peer = 0;
   int64_t bytes = 0;
-  double posted = 0;                 // Now()
-  AlignedBuffer<std::byte> rounded;  // bf16 only
+  double posted = 0;      // Now()
+  GrowingBuffer rounded;  // bf16 only
   bool done = false;
 };
 
@@ -34,12 +34,12 @@ class Wire {
 
  private:
   int64_t Bytes(int64_t count, int64_t exact) const;
-  AlignedBuffer<std::byte> Rounded(int64_t bytes);
+  GrowingBuffer Rounded(int64_t bytes);
   void Close(Letter& letter);
 
   Communicator& comm_;
   DType dtype_;
-  std::vector<AlignedBuffer<std::byte>> free_;
+  std::vector<GrowingBuffer> free_;  // of letters that are done
 };
 
 }  // namespace equitile

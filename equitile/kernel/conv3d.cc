@@ -52,15 +52,15 @@ void Winograd(const ConvArgs& args, int64_t frames, ThreadPool& pool, Workspace&
   const int64_t tiles_wide = CeilDiv(args.width, 2);
   const int64_t tiles = CeilDiv(args.height + args.row_phase, 2) * tiles_wide;
   const int64_t per_block = PerBlock(tiles, kBlockRows / frames, pool.Threads());
-  workspace.ReservePerThread(pool.Threads(),
-                             WinogradScratchFloats(*args.weights, frames, per_block));
+  workspace.ReservePerThread<float>(pool.Threads(),
+                                    WinogradScratchFloats(*args.weights, frames, per_block));
   pool.ParallelFor(CeilDiv(tiles, per_block), [&](int64_t task, int thread) {
     const int64_t first = task * per_block;
     ComputeWinogradBlock({.args = &args,
                           .out_frames = frames,
                           .tiles = {first, std::min(tiles, first + per_block)},
                           .tiles_wide = tiles_wide},
-                         workspace.ForThread(thread));
+                         workspace.ForThread<float>(thread));
   });
 }
 
@@ -72,8 +72,8 @@ void Direct(const ConvArgs& args, int64_t frames, ThreadPool& pool, Workspace& w
   const int64_t row_parts = CeilDiv(args.height, rows_per_block);
   const int64_t variants = args.weights->form() == ConvForm::kUpsampled ? 4 : 1;
   const int64_t widest = CeilDiv(args.width, column_parts);
-  workspace.ReservePerThread(pool.Threads(),
-                             DirectScratchFloats(*args.weights, widest * rows_per_block));
+  workspace.ReservePerThread<float>(pool.Threads(),
+                                    DirectScratchFloats(*args.weights, widest * rows_per_block));
   const int64_t parts = row_parts * column_parts;
   pool.ParallelFor(frames * variants * parts, [&](int64_t task, int thread) {
     const int64_t first_row = task % parts / column_parts * rows_per_block;
@@ -82,7 +82,7 @@ void Direct(const ConvArgs& args, int64_t frames, ThreadPool& pool, Workspace& w
                         .variant = task / parts % variants,
                         .rows = {first_row, std::min(args.height, first_row + rows_per_block)},
                         .columns = EvenPart(args.width, task % column_parts, column_parts)},
-                       workspace.ForThread(thread));
+                       workspace.ForThread<float>(thread));
   });
 }
 

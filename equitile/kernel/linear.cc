@@ -89,7 +89,7 @@ class Call {
  public:
   Call(const LinearArgs& args, ThreadPool& pool, Workspace& workspace)
       : args_(args), pool_(pool), workspace_(workspace), panels_(WantedPanels(args)) {
-    workspace.ReservePerThread(pool.Threads(), LinearTileScratchFloats());
+    workspace.ReservePerThread<float>(pool.Threads(), LinearTileScratchFloats());
   }
 
   void Run() {
@@ -101,7 +101,7 @@ class Call {
     const int64_t row_bytes = in * static_cast<int64_t>(sizeof(float));
     const int64_t chunk = std::min(
         tokens.end, std::max<int64_t>(1, kChunkBytes / row_bytes / kTileTokens) * kTileTokens);
-    float* rows = workspace_.Shared(chunk * in);
+    float* rows = workspace_.Shared<float>(chunk * in);
     for (int64_t begin = 0; begin < tokens.end; begin += chunk) {
       const Range part = {begin, std::min(tokens.end, begin + chunk)};
       Produce(part, rows);
@@ -140,7 +140,7 @@ class Call {
                                                static_cast<size_t>(part.size()));
       tile.rows = rows == nullptr ? nullptr : rows + in_part.begin * row_stride;
       tile.row_stride = row_stride;
-      ComputeLinearTile(tile, workspace_.ForThread(thread));
+      ComputeLinearTile(tile, workspace_.ForThread<float>(thread));
     });
   }
 

@@ -124,13 +124,9 @@ void PackedConv::Assign(const ConstView& weights, std::span<const float> bias, C
   }
   form_ = form;
   depth_ = frame_taps_ * PlaneTaps(weights.shape(), form) * PaddedChannels(in_);
-  const int64_t floats = Variants(form) * depth_ * PaddedChannels(out_);
-  if (panels_.size() < floats) {
-    panels_ = {};  // before the new one is taken
-    panels_ = AlignedBuffer<float>(floats);
-  }
-  if (bias_.size() < PaddedChannels(out_)) bias_ = AlignedBuffer<float>(PaddedChannels(out_));
-  std::fill(std::copy(bias.begin(), bias.end(), bias_.data()), bias_.data() + PaddedChannels(out_),
+  panels_.Get<float>(Variants(form) * depth_ * PaddedChannels(out_));
+  float* padded_bias = bias_.Get<float>(PaddedChannels(out_));
+  std::fill(std::copy(bias.begin(), bias.end(), padded_bias), padded_bias + PaddedChannels(out_),
             0.0f);
   const int64_t steps = PaddedChannels(in_) / kChannelStep;
   pool.ParallelFor(Panels() * steps, [&](int64_t task, int) {

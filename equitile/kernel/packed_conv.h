@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "equitile/base/aligned_buffer.h"
 #include "equitile/base/drop_pages.h"
+#include "equitile/base/growing_buffer.h"
 #include "equitile/base/range.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/tensor/view.h"
@@ -44,7 +44,7 @@ class PackedConv {
               ThreadPool& pool);
 
   // The memory goes back to the system until the next Assign.
-  void Drop() { DropPages(std::as_writable_bytes(panels_.span())); }
+  void Drop() { DropPages({panels_.Data<std::byte>(), static_cast<size_t>(panels_.Bytes())}); }
 
   // Of weights of this shape when packed.
   static int64_t PackedBytes(const Shape& weights, ConvForm form);
@@ -58,10 +58,10 @@ class PackedConv {
   int64_t Depth() const { return depth_; }
   int64_t Panels() const { return CeilDiv(out_, kChannelStep); }
   const float* Panel(int64_t variant, int64_t panel) const {
-    return panels_.data() + (variant * Panels() + panel) * depth_ * kChannelStep;
+    return panels_.Data<float>() + (variant * Panels() + panel) * depth_ * kChannelStep;
   }
-  const float* Bias() const { return bias_.data(); }  // [PaddedChannels(out)]
-  int64_t Bytes() const { return (panels_.size() + bias_.size()) * int64_t{sizeof(float)}; }
+  const float* Bias() const { return bias_.Data<float>(); }  // [PaddedChannels(out)]
+  int64_t Bytes() const { return panels_.Bytes() + bias_.Bytes(); }
 
  private:
   // One panel of outputs, one input channel; taps: [frame][row][column][16].
@@ -69,12 +69,12 @@ class PackedConv {
   void PackWinograd(const float* taps, int64_t panel, int64_t c);
   void PackUpsampled(const float* taps, int64_t panel, int64_t c);
   float* At(int64_t variant, int64_t panel, int64_t k) {
-    return panels_.data() + ((variant * Panels() + panel) * depth_ + k) * kChannelStep;
+    return panels_.Data<float>() + ((variant * Panels() + panel) * depth_ + k) * kChannelStep;
   }
 
   ConvForm form_ = ConvForm::kDirect;
   int64_t in_ = 0, out_ = 0, frame_taps_ = 0, row_taps_ = 0, column_taps_ = 0, depth_ = 0;
-  AlignedBuffer<float> panels_, bias_;
+  GrowingBuffer panels_, bias_;
 };
 
 }  // namespace equitile

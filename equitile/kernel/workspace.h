@@ -4,41 +4,43 @@
 #include <cstdint>
 #include <vector>
 
-#include "equitile/base/aligned_buffer.h"
+#include "equitile/base/growing_buffer.h"
 
 namespace equitile {
 
-// One per pool of threads; one call at a time. Grows to what the largest call needs and stays
-// there.
+// One per pool of threads; one call at a time.
 class Workspace {
  public:
-  // At least `floats` floats, contents undefined; valid until the next call of the same function.
-  float* Shared(int64_t floats) {
-    if (shared_.size() < floats) shared_ = AlignedBuffer<float>(floats);
-    return shared_.data();
+  // Room for `count` objects that the threads share, contents undefined; valid until the next call
+  // of the same function.
+  template <typename T>
+  T* Shared(int64_t count) {
+    return shared_.Get<T>(count);
   }
 
   // The same for each of `threads` threads. Called before the threads start: ForThread then only
   // reads.
-  void ReservePerThread(int threads, int64_t floats) {
-    if (per_thread_.size() < static_cast<size_t>(threads)) {
+  template <typename T>
+  void ReservePerThread(int threads, int64_t count) {
+    if (per_thread_.size() < static_cast<size_t>(threads))
       per_thread_.resize(static_cast<size_t>(threads));
-    }
-    for (AlignedBuffer<float>& buffer : per_thread_) {
-      if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
-    }
+    for (int thread = 0; thread < threads; ++thread)
+      per_thread_[static_cast<size_t>(thread)].Get<T>(count);
   }
-  float* ForThread(int thread) { return per_thread_[static_cast<size_t>(thread)].data(); }
+  template <typename T>
+  T* ForThread(int thread) {
+    return per_thread_[static_cast<size_t>(thread)].Data<T>();
+  }
 
   int64_t Bytes() const {
-    int64_t floats = shared_.size();
-    for (const AlignedBuffer<float>& buffer : per_thread_) floats += buffer.size();
-    return floats * static_cast<int64_t>(sizeof(float));
+    int64_t bytes = shared_.Bytes();
+    for (const GrowingBuffer& buffer : per_thread_) bytes += buffer.Bytes();
+    return bytes;
   }
 
  private:
-  AlignedBuffer<float> shared_;
-  std::vector<AlignedBuffer<float>> per_thread_;
+  GrowingBuffer shared_;
+  std::vector<GrowingBuffer> per_thread_;
 };
 
 }  // namespace equitile

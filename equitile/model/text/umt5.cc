@@ -7,6 +7,7 @@
 
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/error.h"
+#include "equitile/base/growing_buffer.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/linear.h"
 
@@ -175,8 +176,7 @@ class Umt5Encoder::Run {
     }
     const int64_t in = views[0].Extent(1);
     const int64_t bytes = PackedLinearBytes(in, y.Extent(1), dtype);
-    if (packed_.size() < bytes) packed_ = AlignedBuffer<std::byte>(bytes);
-    const std::span<std::byte> to(packed_.data(), static_cast<size_t>(bytes));
+    const std::span to(packed_.Get<std::byte>(bytes), static_cast<size_t>(bytes));
     const int64_t bad = PackLinear(views, dtype, to, pool_);
     if (bad >= 0) {
       encoder_.files_[names[static_cast<size_t>(bad)]].CheckFinite();  // throws, with the position
@@ -215,7 +215,7 @@ class Umt5Encoder::Run {
         .q = RowProducer(q),
         .k = RowProducer(k),
         .v = RowProducer(v),
-        .bias = {.data = bias_.data(), .head_stride = count * count, .q_stride = count},
+        .bias = {.data = bias_.Data<float>(), .head_stride = count * count, .q_stride = count},
         .out = View(attended_.data() + first * padded, {1, count, config_.heads, HeadDim()}),
     };
     Attention(args, pool_, attention_workspace_);
@@ -224,10 +224,10 @@ class Umt5Encoder::Run {
   // bias_ [heads][count][count], by distance of key and query.
   void FillBias(const std::vector<float>& table, int64_t count) {
     const int64_t heads = config_.heads;
-    if (bias_.size() < heads * count * count) bias_ = AlignedBuffer<float>(heads * count * count);
+    float* bias = bias_.Get<float>(heads * count * count);
     pool_.ParallelFor(heads, [&](int64_t head, int) {
       for (int64_t q = 0; q < count; ++q) {
-        float* row = bias_.data() + (head * count + q) * count;
+        float* row = bias + (head * count + q) * count;
         for (int64_t k = 0; k < count; ++k) {
           row[k] = table[static_cast<size_t>(RelativeBucket(config_, k - q) * heads + head)];
         }
@@ -260,12 +260,12 @@ class Umt5Encoder::Run {
   int64_t tokens_ = 0;
   Workspace workspace_;
   AttentionWorkspace attention_workspace_;
-  AlignedBuffer<std::byte> packed_;       // the matrices in use
+  GrowingBuffer packed_;                  // the matrices in use
   AlignedBuffer<float> hidden_, normed_;  // [tokens][d_model]
   AlignedBuffer<float> qkv_;              // [tokens][3][Inner()]
   AlignedBuffer<float> attended_;         // [tokens][heads][HeadDim()]
   AlignedBuffer<float> gate_, forward_;   // [tokens][d_ff]
-  AlignedBuffer<float> bias_;             // [heads][tokens of a prompt][the same]
+  GrowingBuffer bias_;                    // [heads][tokens of a prompt][the same]
 };
 
 Umt5Encoder::Umt5Encoder(const std::filesystem::path& folder)

@@ -21,11 +21,6 @@ constexpr int64_t kFfnStep = 96;  // a tile of the linear kernel
 
 constexpr int64_t kStatisticsTokens = 64;  // rows of q and k that one task takes
 
-float* Grown(AlignedBuffer<float>& buffer, int64_t floats) {
-  if (buffer.size() < floats) buffer = AlignedBuffer<float>(floats);
-  return buffer.data();
-}
-
 // sum[i] = a[i] + b[i], and 1 more where the result scales.
 void AddModulation(std::span<const float> a, std::span<const float> b, int64_t width, int64_t row,
                    bool scales, float* sum) {
@@ -55,9 +50,9 @@ class WanTransformer::Pass {
     }
     // A rank without tokens has buffers as well: offsets into none would be undefined.
     const int64_t rows = std::max<int64_t>(tokens_, 1);
-    hidden_ = Grown(model.hidden_, rows * d_);
-    qkv_ = Grown(model.qkv_, rows * 3 * d_);
-    attended_ = Grown(model.attended_, rows * d_);
+    hidden_ = model.hidden_.Get<float>(rows * d_);
+    qkv_ = model.qkv_.Get<float>(rows * 3 * d_);
+    attended_ = model.attended_.Get<float>(rows * d_);
     inverse_q_.resize(static_cast<size_t>(tokens_));
     inverse_k_.resize(static_cast<size_t>(tokens_));
     modulation_ = AlignedBuffer<float>(6 * d_);
@@ -313,7 +308,7 @@ class WanTransformer::Pass {
     const int64_t tiles = CeilDiv(tokens_, most);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const Range part = {tile * most, std::min(tokens_, (tile + 1) * most)};
-      float* middle = Grown(model_.ffn_, std::min(tokens_, most) * config_.ffn_dim);
+      float* middle = model_.ffn_.Get<float>(std::min(tokens_, most) * config_.ffn_dim);
       auto normed = Timed([&](int64_t first, int64_t count, float* rows) {
         LayerNormRows(norm, part.begin + first, count, rows);
       });
@@ -515,8 +510,7 @@ WanText WanTransformer::Text(const ConstView& rows, int64_t text_tokens, WanTap 
 void WanTransformer::Forward(const WanPass& pass, float* out) { Pass(*this, pass, out).Run(); }
 
 int64_t WanTransformer::ActivationBytes() const {
-  const int64_t floats = hidden_.size() + qkv_.size() + attended_.size() + ffn_.size();
-  return floats * static_cast<int64_t>(sizeof(float)) + workspace_.Bytes() +
+  return hidden_.Bytes() + qkv_.Bytes() + attended_.Bytes() + ffn_.Bytes() + workspace_.Bytes() +
          attention_workspace_.Bytes();
 }
 

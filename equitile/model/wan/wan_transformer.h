@@ -10,6 +10,7 @@
 
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/function_ref.h"
+#include "equitile/base/growing_buffer.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/linear.h"
@@ -82,10 +83,10 @@ class WanTransformer {
   AttentionWorkspace attention_workspace_;
   TokenGrid grid_;
   RopeTable rope_;
-  AlignedBuffer<float> hidden_;    // [tokens][D]
-  AlignedBuffer<float> qkv_;       // [tokens][3 D]
-  AlignedBuffer<float> attended_;  // [tokens][D]
-  AlignedBuffer<float> ffn_;       // [tokens of a tile][ffn]
+  GrowingBuffer hidden_;    // [tokens][D]
+  GrowingBuffer qkv_;       // [tokens][3 D]
+  GrowingBuffer attended_;  // [tokens][D]
+  GrowingBuffer ffn_;       // [tokens of a tile][ffn]
 };
 
 }  // namespace equitile
