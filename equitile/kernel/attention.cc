@@ -66,6 +66,24 @@ void CheckRows(const AttentionArgs& args) {
   }
 }
 
+void CheckTails(const AttentionArgs& args) {
+  const AttentionTails& tails = args.tails;
+  if (std::ranges::count(tails.lanes, Tail::kMean) == 0) return;
+  const auto lanes = static_cast<size_t>(args.lanes.Count());
+  if (tails.lanes.size() != lanes || (!tails.means.empty() && tails.means.size() != lanes)) {
+    throw InputError("[attention] {} tails and {} means for {} lanes", tails.lanes.size(),
+                     tails.means.size(), lanes);
+  }
+  if (tails.means.empty() && (args.k.IsStrips() || args.v.IsStrips())) {
+    throw InputError("[attention] tails of strips: K and V may lack blocks; give their means");
+  }
+  if (tails.kept != nullptr &&
+      (tails.kept->lanes() != args.lanes || tails.kept->grid() != args.grid)) {
+    throw InputError("[attention] tails of parts: the mask of whole rows has another grid");
+  }
+  if (args.bias.data != nullptr) throw InputError("[attention] bias and tails: one or the other");
+}
+
 void CheckArgs(const AttentionArgs& args) {
   CheckBlockGrid(args.grid);
   if (args.head_dim <= 0 || args.head_dim > kMaxHeadDim || args.head_dim % kHeadDimStep != 0) {
@@ -94,6 +112,7 @@ void CheckArgs(const AttentionArgs& args) {
                        args.lanes.Count());
     }
   }
+  CheckTails(args);
   CheckRows(args);
 }
 
@@ -110,7 +129,7 @@ class Schedule {
     std::span<const int32_t> q_blocks, kv_blocks;
   };
 
-  Schedule(const AttentionArgs& args, int threads) : rows_(*args.rows) {
+  Schedule(const AttentionArgs& args, int threads) : args_(args), rows_(*args.rows) {
     const bool by_lane = !args.k.IsStrips() || !args.v.IsStrips();
     std::vector<std::vector<int32_t>> groups(by_lane ? static_cast<size_t>(args.lanes.Count()) : 1);
     for (int32_t row = 0; row < rows_.Count(); ++row) {
@@ -154,7 +173,12 @@ class Schedule {
   int64_t Buffers() const { return buffers_; }
 
  private:
-  int64_t Cost(int32_t row) const { return static_cast<int64_t>(rows_.KvBlocks(row).size()); }
+  // Keys, or means.
+  int64_t Cost(int32_t row) const {
+    const auto kept = static_cast<int64_t>(rows_.KvBlocks(row).size());
+    const bool tail = args_.tails.Has(rows_.rows[static_cast<size_t>(row)].lane);
+    return kept * args_.grid.block_tokens + (tail ? args_.grid.KvBlocks() - kept : 0);
+  }
 
   // How many rows may be one task: those of kTogetherStrips, but not so many that the last tasks of
   // the threads end far apart.
@@ -165,8 +189,12 @@ class Schedule {
                                          rows_.Count() / (kTasksPerThread * threads)));
   }
   bool WalkTogether(int32_t a, int32_t b) const {
-    return rows_.rows[static_cast<size_t>(a)].lane == rows_.rows[static_cast<size_t>(b)].lane &&
-           std::ranges::equal(rows_.KvBlocks(a), rows_.KvBlocks(b));
+    const AttentionRows::Row row_a = rows_.rows[static_cast<size_t>(a)],
+                             row_b = rows_.rows[static_cast<size_t>(b)];
+    return row_a.lane == row_b.lane && std::ranges::equal(rows_.KvBlocks(a), rows_.KvBlocks(b)) &&
+           (args_.tails.kept == nullptr ||
+            std::ranges::equal(args_.tails.kept->Row(row_a.lane, row_a.q_block),
+                               args_.tails.kept->Row(row_b.lane, row_b.q_block)));
   }
 
   // The threads are at no more than 2 * threads consecutive tasks (one at work, one claimed); the
@@ -181,6 +209,7 @@ class Schedule {
     buffers_ = std::min(slots, widest + 1);
   }
 
+  const AttentionArgs& args_;
   const AttentionRows& rows_;
   std::vector<int32_t> q_blocks_;  // of all rows, in order of work
   std::vector<Task> tasks_;
@@ -209,12 +238,16 @@ class Call {
       tasks_left_[slot] = schedule_.TasksInSlot()[slot];
     const int64_t shared_strips = packs_ ? schedule_.Buffers() * kv_blocks_ * per_block_ : 0;
     const int64_t own_strips = packs_ ? OwnBlocks() * per_block_ : 0;
-    float* shared = workspace.Shared(2 * shared_strips * pitch_);
+    const bool tails = std::ranges::count(args.tails.lanes, Tail::kMean) > 0;
+    if (tails && args.tails.means.empty()) ListMeans();
+    float* shared = workspace.Shared(2 * shared_strips * pitch_ +
+                                     std::ssize(lanes_of_means_) * kv_blocks_ * 2 * args.head_dim);
+    PlaceMeans(shared + 2 * shared_strips * pitch_);
     Place(shared, shared_strips, shared_k_);
     Place(shared + shared_strips * pitch_, shared_strips, shared_v_);
     for (int thread = 0; thread < pool.Threads(); ++thread) {
-      float* own = workspace.PerThread(thread, pool.Threads(),
-                                       RowScratchFloats(args.head_dim) + 2 * own_strips * pitch_);
+      float* own = workspace.PerThread(
+          thread, pool.Threads(), RowScratchFloats(args.head_dim, tails) + 2 * own_strips * pitch_);
       Own& mine = own_.emplace_back();
       Place(own, own_strips, mine.k);
       Place(own + own_strips * pitch_, own_strips, mine.v);
@@ -225,6 +258,7 @@ class Call {
 
   void Run(int thread) {
     try {
+      MakeMeans(thread);
       Work(thread);
     } catch (const Abandoned&) {
     } catch (...) {
@@ -255,6 +289,7 @@ class Call {
     std::vector<const float*> k, v;  // strips of a ring of OwnBlocks() blocks
     int64_t next = 0;                // block of the ring
     PrefetchRows soon;
+    std::vector<int32_t> skipped;  // blocks of the task, where it has a tail
   };
 
   // Blocks that a chunk may look at, whose ends may cut a block.
@@ -279,6 +314,67 @@ class Call {
   }
   bool Shared(int64_t lane, int64_t kv_block) const {
     return uses_[static_cast<size_t>(lane * kv_blocks_ + kv_block)] >= kShareFrom;
+  }
+
+  // Lanes with rows whose tails the call makes itself.
+  void ListMeans() {
+    for (const AttentionRows::Row& row : args_.rows->rows) {
+      if (args_.tails.Has(row.lane)) lanes_of_means_.push_back(row.lane);
+    }
+    std::ranges::sort(lanes_of_means_);
+    const auto rest = std::ranges::unique(lanes_of_means_);
+    lanes_of_means_.erase(rest.begin(), rest.end());
+  }
+  void PlaceMeans(float* at) {
+    if (lanes_of_means_.empty()) return;
+    means_.resize(static_cast<size_t>(args_.lanes.Count()));
+    for (int32_t lane : lanes_of_means_) {
+      means_[static_cast<size_t>(lane)] = {at, at + args_.head_dim, 2 * args_.head_dim};
+      at += kv_blocks_ * 2 * args_.head_dim;
+    }
+  }
+  const LaneMeans& Means(int64_t lane) const {
+    return (means_.empty() ? args_.tails.means : std::span(means_))[static_cast<size_t>(lane)];
+  }
+
+  // Block by block, by whoever is free, before any row begins.
+  void MakeMeans(int thread) {
+    const int64_t total = std::ssize(lanes_of_means_) * kv_blocks_;
+    for (int64_t i; !failed_ && (i = next_mean_++) < total;) {
+      const int64_t lane = lanes_of_means_[static_cast<size_t>(i / kv_blocks_)];
+      const int64_t block = i % kv_blocks_;
+      auto make = [&](const TokenSource& source, const float* to) {
+        BlockMeans({.source = &source,
+                    .lanes = args_.lanes,
+                    .lane = lane,
+                    .grid = args_.grid,
+                    .head_dim = args_.head_dim,
+                    .token_at_position = Order(args_.kv_order, lane),
+                    .blocks = {block, block + 1},
+                    .stride = 0},
+                   const_cast<float*>(to) + block * Means(lane).stride);
+      };
+      make(args_.k, Means(lane).k);
+      make(args_.v, Means(lane).v);
+      means_made_.fetch_add(1, std::memory_order_release);
+      Tick(thread);
+    }
+    WaitUntil([&] { return means_made_.load(std::memory_order_acquire) == total; }, thread);
+  }
+
+  // The blocks that count by their means: all but those that the task's rows keep.
+  void ListSkipped(const Schedule::Task& task, std::vector<int32_t>& skipped) const {
+    skipped.clear();
+    if (!args_.tails.Has(task.lane)) return;
+    auto kept = task.kv_blocks.begin();
+    for (int32_t block = 0; block < kv_blocks_; ++block) {
+      const bool listed = kept != task.kv_blocks.end() && *kept == block;
+      kept += listed;
+      if (args_.tails.kept != nullptr ? !args_.tails.kept->Get(task.lane, task.q_blocks[0], block)
+                                      : !listed) {
+        skipped.push_back(block);
+      }
+    }
   }
 
   // Thread t begins with row t, so that as many threads compute as were asked for, however late
@@ -317,11 +413,14 @@ class Call {
     auto next_rows = [&](PrefetchRows* add) {
       if (next != nullptr) AddQueriesAndOutput(*next, *add);
     };
+    ListSkipped(task, own.skipped);
     own.soon.row_bytes = args_.head_dim * DTypeBytes(args_.out.dtype());
     RowTask work = {.args = &args_,
                     .lane = task.lane,
                     .q_blocks = task.q_blocks,
                     .kv_blocks = task.kv_blocks,
+                    .skipped = own.skipped,
+                    .means = own.skipped.empty() ? LaneMeans() : Means(task.lane),
                     .strips = strips,
                     .upcoming = upcoming,
                     .next_rows = next_rows,
@@ -481,8 +580,11 @@ class Call {
   std::vector<const float*> shared_k_, shared_v_;  // [buffers][kv_blocks][strips of a block]
   std::vector<uint8_t> uses_;                      // [lanes][kv_blocks], up to kShareFrom
   std::vector<Own> own_;                           // by thread
+  std::vector<int32_t> lanes_of_means_;            // whose means the call makes
+  std::vector<LaneMeans> means_;                   // [lanes], of these
   std::vector<std::atomic<int64_t>> states_;       // [buffers][kv_blocks]
   std::vector<std::atomic<int64_t>> tasks_left_;   // by slot
+  std::atomic<int64_t> next_mean_{0}, means_made_{0};
   std::atomic<int64_t> next_task_;
   std::atomic<int> working_;  // threads that are not done
   std::atomic<bool> failed_{false};

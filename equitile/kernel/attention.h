@@ -9,9 +9,11 @@
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
+#include "equitile/kernel/block_means.h"
 #include "equitile/kernel/strips.h"
 #include "equitile/pattern/block_grid.h"
 #include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/tail.h"
 #include "equitile/tensor/view.h"
 
 namespace equitile {
@@ -49,6 +51,23 @@ struct AttentionBias {
   int64_t q_stride = 0;
 };
 
+// Lanes whose skipped blocks count. In a lane with Tail::kMean a block of n tokens that a row does
+// not keep is one key of that row: the mean of the block's keys, its logit greater by ln n, with
+// the mean of the block's values. A row that keeps nothing then attends to means only.
+struct AttentionTails {
+  std::span<const Tail> lanes;  // [lanes]; empty: none has a tail
+  // [lanes], null where there is no tail; means of blocks that every row keeps may be missing.
+  // Empty: the call makes them, and neither K nor V may be strips.
+  std::span<const LaneMeans> means;
+  // What whole rows keep, where the rows of the call are parts of rows: what is merged into a row
+  // must bring its tail once. Null: a row keeps its own list.
+  const BlockMask* kept = nullptr;
+
+  bool Has(int64_t lane) const {
+    return !lanes.empty() && lanes[static_cast<size_t>(lane)] == Tail::kMean;
+  }
+};
+
 // Where the output of one query strip goes.
 struct OutputStrip {
   float* out = nullptr;  // [16 tokens][head_dim], `stride` floats from token to token; fewer tokens
@@ -83,9 +102,11 @@ struct AttentionArgs {
   // null meaning natural. Applied while packing; packed strips are in order already. Q's also says
   // where output goes.
   std::span<const int32_t* const> q_order, kv_order;
-  AttentionBias bias;
+  AttentionBias bias;  // not together with tails
+  AttentionTails tails;
 
-  // Rows that are not in the list are left untouched; rows without kv blocks give 0 and -inf.
+  // Rows that are not in the list are left untouched; rows without kv blocks and without
+  // a tail give 0 and -inf.
   View out;  // [batch, q_tokens, heads, head_dim], f32, bf16 or f16
   float* lse =
       nullptr;  // [lanes][q_tokens], natural logarithm of the sum of exponentials; may be null
@@ -111,12 +132,13 @@ class AttentionWorkspace {
 };
 
 // All lanes of a layer in one call; rows go to threads by descending cost. The result of a row
-// depends only on its queries, its kept keys and values in ascending order, and the SIMD target:
-// not on threads, other rows, how calls are grouped, or whether the inputs are views, producers or
-// strips. Throws InputError where shapes do not fit.
+// depends only on its queries, its kept keys and values in ascending order, the means of the blocks
+// that it skips (where it has a tail), and the SIMD target: not on threads, other rows, how calls
+// are grouped, or whether the inputs are views, producers or strips. Throws InputError where shapes
+// do not fit.
 //
 // NaN in a query makes that query's output NaN; NaN in a key or value makes every query that keeps
-// its block NaN.
+// its block, or skips it and has a tail, NaN.
 void Attention(const AttentionArgs& args, ThreadPool& pool, AttentionWorkspace& workspace);
 
 // Two partial results over disjoint kv blocks become one, in place in (out, lse): out

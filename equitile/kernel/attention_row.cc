@@ -28,13 +28,15 @@ inline constexpr size_t kChunkFloats = kChunkStrips * 16 * 16;  // scores of one
 inline constexpr float kLowestScore = -1e38f;
 
 // Up to kChunkStrips strips of keys and values. Only the last may hold less than 16 tokens: it ends
-// the sequence.
+// the sequence, or the means.
 struct Chunk {
   size_t size = 0;
   size_t tokens = 0;
   const float* k[kChunkStrips];
   const float* v[kChunkStrips];
   int64_t position[kChunkStrips];  // of each strip's first token
+  const float* log2_count =
+      nullptr;  // [tokens] of tokens that each mean stands for; null: no means
 
   void Add(const float* k_strip, const float* v_strip, int64_t first, int64_t count) {
     k[size] = k_strip;
@@ -182,11 +184,12 @@ struct RowScratch {
     rows = scores + 2 * kChunkFloats;
     maximum = rows + kStripTokens * head_dim;
     sum = maximum + group * kStripTokens;
+    means = sum + group * kStripTokens;
   }
-  static int64_t Floats(int64_t head_dim) {
+  static int64_t Floats(int64_t head_dim, bool tails) {
     const int64_t group = GroupStrips(head_dim);
     return 2 * group * StripFloats(head_dim) + 2 * kChunkFloats + kStripTokens * head_dim +
-           2 * group * kStripTokens;
+           2 * group * kStripTokens + (tails ? 2 * kChunkStrips * StripPitch(head_dim) : 0);
   }
   float* q;        // [group] query strips
   float* o;        // [group][head_dim][16]: not yet divided by the sum
@@ -194,6 +197,7 @@ struct RowScratch {
   float* rows;     // [16][head_dim]: output on its way to another dtype
   float* maximum;  // [group][16], in units of log2
   float* sum;      // [group][16]
+  float* means;    // a chunk's strips of keys, then of values, StripPitch apart; only with tails
 };
 
 }  // namespace equitile
@@ -378,6 +382,26 @@ void AddBias(const RowTask& task, const Chunk& chunk, const StripGroup& group, s
   }
 }
 
+// The same for means, each with the weight of the tokens that it stands for.
+template <size_t kStrips>
+void AddCounts(const Chunk& chunk, float score_scale, float* scores, VF* maximum) {
+  const VF c = hn::Set(DF(), score_scale);
+  for (size_t s = 0; s < kStrips; ++s) {
+    VF* m = maximum + s * kStripVecs;
+    for (size_t v = 0; v < kStripVecs; ++v)
+      m[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
+    float* row = scores + s * kChunkFloats;
+    for (size_t i = 0; i < chunk.tokens; ++i, row += 16) {
+      const VF log2_count = hn::Set(DF(), chunk.log2_count[i]);
+      for (size_t v = 0; v < kStripVecs; ++v) {
+        const VF x = hn::MulAdd(hn::Load(DF(), row + v * kVecFloats), c, log2_count);
+        hn::Store(x, DF(), row + v * kVecFloats);
+        m[v] = hn::Max(m[v], x);
+      }
+    }
+  }
+}
+
 // Beyond this the largest score of a chunk, less its own rounded self, need not be near 0 any more
 // (Exponentials multiplies and subtracts in one rounding), and 2^x of it is garbage. Half a unit is
 // what the rounding of 2^24 leaves.
@@ -435,8 +459,12 @@ void AddChunk(const RowTask& task, const Chunk& chunk, const Ahead& next, bool f
   VF maximum[kVecs];
   Scores<kStrips>(chunk, next, scratch.q + strip * strip_floats, head_dim, strip_floats,
                   scratch.scores, maximum, prefetch);
-  const bool biased = task.args->bias.data != nullptr;
-  if (biased) AddBias<kStrips>(task, chunk, group, strip, score_scale, scratch.scores, maximum);
+  const bool biased = task.args->bias.data != nullptr || chunk.log2_count != nullptr;
+  if (chunk.log2_count != nullptr) {
+    AddCounts<kStrips>(chunk, score_scale, scratch.scores, maximum);
+  } else if (biased) {
+    AddBias<kStrips>(task, chunk, group, strip, score_scale, scratch.scores, maximum);
+  }
 
   VF factor[kVecs];
   for (size_t s = 0; s < kStrips; ++s) {
@@ -607,6 +635,63 @@ class ChunkReader {
   BlockStrips strips_;  // of the block
 };
 
+// The skipped blocks, chunk by chunk: their means side by side in strips of the thread's own. Only
+// theirs: no time goes into means that do not count, and nothing that is in them (an infinite sum,
+// a NaN, nothing at all) reaches the row.
+class MeansReader {
+ public:
+  // scratch: see RowScratch::means.
+  MeansReader(const RowTask& task, float* scratch)
+      : task_(task),
+        pitch_(StripPitch(task.args->head_dim)),
+        k_(scratch),
+        v_(scratch + kChunkStrips * pitch_),
+        log2_full_(Log2Count(0)),
+        log2_last_(Log2Count(task.args->grid.KvBlocks() - 1)) {}
+
+  // Empty at the end.
+  Chunk Next() {
+    const auto count =
+        std::min<int64_t>(kChunkStrips * kStripTokens, std::ssize(task_.skipped) - next_);
+    for (int64_t i = 0; i < count; ++i) Copy(task_.skipped[static_cast<size_t>(next_ + i)], i);
+    next_ += count;
+    Chunk chunk;
+    for (int64_t i = 0; i < count; i += kStripTokens) {
+      const int64_t at = i / kStripTokens * pitch_;
+      chunk.Add(k_ + at, v_ + at, 0, std::min(kStripTokens, count - i));
+    }
+    chunk.log2_count = log2_count_;
+    return chunk;
+  }
+
+ private:
+  void Copy(int64_t block, int64_t to) {
+    const int64_t at = to / kStripTokens * pitch_ + to % kStripTokens * 16;
+    CopyRow(task_.means.k + block * task_.means.stride, k_ + at);
+    CopyRow(task_.means.v + block * task_.means.stride, v_ + at);
+    log2_count_[to] = block == task_.args->grid.KvBlocks() - 1 ? log2_last_ : log2_full_;
+  }
+  // To one token of a strip; dims beyond head_dim are not read.
+  void CopyRow(const float* HWY_RESTRICT from, float* HWY_RESTRICT to) const {
+    const DT d;
+    const auto head_dim = static_cast<size_t>(task_.args->head_dim);
+    for (size_t i = 0; i < head_dim; i += kTransposeFloats)
+      hn::StoreU(hn::LoadU(d, from + i), d, to + i / 16 * 256 + i % 16);
+  }
+  // In double, so that the rounding to f32 hides which libm computed it.
+  float Log2Count(int64_t block) const {
+    const auto tokens = static_cast<double>(task_.args->grid.KvBlockTokens(block).size());
+    return static_cast<float>(std::log2(tokens));
+  }
+
+  const RowTask& task_;
+  const int64_t pitch_;
+  float *const k_, *const v_;
+  const float log2_full_, log2_last_;  // of the tokens of a block, of the last one
+  int64_t next_ = 0;
+  float log2_count_[kChunkStrips * kStripTokens];
+};
+
 void LoadQueries(const RowTask& task, const StripGroup& group, float* q) {
   const AttentionArgs& args = *task.args;
   const int64_t strip_floats = StripFloats(args.head_dim);
@@ -632,6 +717,18 @@ void LoadQueries(const RowTask& task, const StripGroup& group, float* q) {
   }
 }
 
+// The query strips of a group walk a chunk one after the other.
+void WalkChunk(const RowTask& task, const Chunk& chunk, Ahead& ahead, bool first_chunk,
+               const StripGroup& group, const RowScratch& scratch, Prefetcher& prefetch) {
+  const auto size = static_cast<size_t>(group.size);
+  size_t s = 0;
+  for (; s + kTileStrips <= size; s += kTileStrips, ++ahead.pass)
+    AddChunk<kTileStrips>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
+  for (; s < size; ++s, ++ahead.pass)
+    AddChunk<1>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
+  if (task.tick) task.tick();
+}
+
 // `last`: nothing of the task comes after this group.
 void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
                   const RowScratch& scratch) {
@@ -640,7 +737,8 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
   LoadQueries(task, group, scratch.q);
   std::fill(scratch.maximum, scratch.maximum + group.size * kStripTokens, kLowestScore);
   std::fill(scratch.sum, scratch.sum + group.size * kStripTokens, 0.0f);
-  if (task.kv_blocks.empty()) std::fill(scratch.o, scratch.o + group.size * strip_floats, 0.0f);
+  if (task.kv_blocks.empty() && task.skipped.empty())
+    std::fill(scratch.o, scratch.o + group.size * strip_floats, 0.0f);
 
   Prefetcher prefetch;
   const int64_t passes = CeilDiv(group.size, static_cast<int64_t>(kTileStrips));
@@ -660,14 +758,17 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
     prefetch.Start(task.soon->rows, task.soon->row_bytes,
                    passes * static_cast<int64_t>(kStripTiles) *
                        (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
-    const auto size = static_cast<size_t>(group.size);
-    size_t s = 0;
-    for (; s + kTileStrips <= size; s += kTileStrips, ++ahead.pass)
-      AddChunk<kTileStrips>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
-    for (; s < size; ++s, ++ahead.pass)
-      AddChunk<1>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
+    WalkChunk(task, chunk, ahead, first_chunk, group, scratch, prefetch);
     first_chunk = false;
-    if (task.tick) task.tick();
+  }
+  MeansReader means(task, scratch.means);
+  for (Chunk chunk = means.Next(); chunk.size > 0; chunk = means.Next()) {
+    Ahead ahead;  // nothing: the means were just written
+    ahead.passes = static_cast<size_t>(passes);
+    ahead.strip_bytes = static_cast<size_t>(strip_floats) * sizeof(float);
+    ahead.Add(chunk.k[0], chunk.v[0]);
+    WalkChunk(task, chunk, ahead, first_chunk, group, scratch, prefetch);
+    first_chunk = false;
   }
   for (int64_t s = 0; s < group.size; ++s) {
     FinishStrip(task, scratch.o + s * strip_floats, scratch.maximum + s * kStripTokens,
@@ -693,7 +794,9 @@ namespace {
 HWY_EXPORT(ComputeRowsT);
 }  // namespace
 
-int64_t RowScratchFloats(int64_t head_dim) { return RowScratch::Floats(head_dim); }
+int64_t RowScratchFloats(int64_t head_dim, bool tails) {
+  return RowScratch::Floats(head_dim, tails);
+}
 
 void ComputeRows(const RowTask& task, float* scratch) {
   HWY_DYNAMIC_DISPATCH(ComputeRowsT)(task, scratch);

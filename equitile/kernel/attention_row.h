@@ -39,6 +39,8 @@ struct RowTask {
   int64_t lane = 0;
   std::span<const int32_t> q_blocks;
   std::span<const int32_t> kv_blocks;
+  std::span<const int32_t> skipped;  // blocks that count by their means
+  LaneMeans means;
   // Called for each kv block, in order, when its first strip is to be read; strips must stay for
   // the chunk after it, which may begin within the block.
   FunctionRef<BlockStrips(int64_t kv_block)> strips;
@@ -66,7 +68,7 @@ constexpr int64_t GroupStrips(int64_t head_dim) {
 // need.
 inline constexpr int64_t kStreamFloats = int64_t{16} << 20;
 
-int64_t RowScratchFloats(int64_t head_dim);
+int64_t RowScratchFloats(int64_t head_dim, bool tails);
 void ComputeRows(const RowTask& task, float* scratch);
 
 }  // namespace equitile

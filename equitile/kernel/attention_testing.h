@@ -212,6 +212,49 @@ class Problem {
   }
 };
 
+// Packed strips of one of the three, as they would come from another rank.
+class PackedStrips {
+ public:
+  PackedStrips(const AttentionArgs& args, const TokenSource& source, StripLayout layout) {
+    const bool query = layout == StripLayout::kQuery;
+    const int64_t tokens = query ? args.grid.q_tokens : args.grid.kv_tokens;
+    const auto orders = query ? args.q_order : args.kv_order;
+    const int64_t per_lane = CeilDiv(tokens, kStripTokens), floats = StripFloats(args.head_dim);
+    // Every strip on its own: no two of them need to lie side by side.
+    for (int64_t lane = 0; lane < args.lanes.Count(); ++lane) {
+      for (int64_t strip = 0; strip < per_lane; ++strip) {
+        AlignedBuffer<float> buffer(floats);
+        PackStrips(
+            {.layout = layout,
+             .source = &source,
+             .lanes = args.lanes,
+             .lane = lane,
+             .tokens = tokens,
+             .head_dim = args.head_dim,
+             .token_at_position = orders.empty() ? nullptr : orders[static_cast<size_t>(lane)],
+             .strips = {strip, strip + 1}},
+            buffer.data());
+        pointers_.push_back(buffer.data());
+        buffers_.push_back(std::move(buffer));
+      }
+    }
+    table_ = {.strips = pointers_, .strips_per_lane = per_lane};
+  }
+  PackedStrips(const PackedStrips&) = delete;
+  PackedStrips& operator=(const PackedStrips&) = delete;
+
+  TokenSource Source() const { return table_; }
+  void Drop(int64_t strip) {
+    buffers_[static_cast<size_t>(strip)] = {};
+    pointers_[static_cast<size_t>(strip)] = nullptr;
+  }
+
+ private:
+  std::vector<AlignedBuffer<float>> buffers_;
+  std::vector<const float*> pointers_;
+  StripTable table_;
+};
+
 // The result of the last Run is that of the reference, within what the reference allows.
 // `every`: one row in so many is looked at.
 inline ::testing::AssertionResult MatchesReference(const Problem& problem, int64_t every = 1) {

@@ -33,6 +33,69 @@ std::vector<double> Gather(const ConstView& view, const Lanes& lanes, int64_t la
   return rows;
 }
 
+// What a row attends to: the tokens of its kept blocks, then the means of those that it skips.
+struct Keys {
+  std::vector<int64_t> tokens;
+  std::vector<double> k, v;              // [keys][head_dim], of tokens and means
+  std::vector<double> k_error, v_error;  // [keys][head_dim], absolute; 0 of tokens
+  std::vector<double> log_count;         // [keys], of the tokens that each stands for
+
+  bool IsToken(size_t key) const { return key < tokens.size(); }
+  size_t Count() const { return log_count.size(); }
+};
+
+bool Skips(const AttentionArgs& args, int64_t row, int32_t block) {
+  const AttentionRows::Row r = args.rows->rows[static_cast<size_t>(row)];
+  if (!args.tails.Has(r.lane)) return false;
+  if (args.tails.kept != nullptr) return !args.tails.kept->Get(r.lane, r.q_block, block);
+  return std::ranges::count(args.rows->KvBlocks(row), block) == 0;
+}
+
+// The means over the tokens [tokens][head_dim] in x, and how far f32 may be off.
+void AddMean(const std::vector<double>& x, size_t dims, std::vector<double>& mean,
+             std::vector<double>& error) {
+  const auto n = static_cast<double>(x.size() / dims);
+  for (size_t dim = 0; dim < dims; ++dim) {
+    double sum = 0.0, magnitude = 0.0;
+    for (size_t i = dim; i < x.size(); i += dims) {
+      sum += x[i];
+      magnitude += std::fabs(x[i]);
+    }
+    mean.push_back(sum / n);
+    error.push_back((kSigmas * std::sqrt(n) + 2.0) * kUnit * magnitude / n);
+  }
+}
+
+Keys KeysOf(const AttentionArgs& args, int64_t row) {
+  const int64_t lane = args.rows->rows[static_cast<size_t>(row)].lane;
+  const auto dims = static_cast<size_t>(args.head_dim);
+  auto tokens_of = [&](int32_t block) {
+    std::vector<int64_t> tokens;
+    const Range positions = args.grid.KvBlockTokens(block);
+    for (int64_t p = positions.begin; p < positions.end; ++p)
+      tokens.push_back(TokenAt(args.kv_order, lane, p));
+    return tokens;
+  };
+  Keys keys;
+  for (int32_t block : args.rows->KvBlocks(row)) {
+    const std::vector<int64_t> tokens = tokens_of(block);
+    keys.tokens.insert(keys.tokens.end(), tokens.begin(), tokens.end());
+  }
+  keys.k = Gather(args.k.view, args.lanes, lane, keys.tokens);
+  keys.v = Gather(args.v.view, args.lanes, lane, keys.tokens);
+  keys.k_error.assign(keys.k.size(), 0.0);
+  keys.v_error = keys.k_error;
+  keys.log_count.assign(keys.tokens.size(), 0.0);
+  for (int32_t block = 0; block < args.grid.KvBlocks(); ++block) {
+    if (!Skips(args, row, block)) continue;
+    const std::vector<int64_t> tokens = tokens_of(block);
+    AddMean(Gather(args.k.view, args.lanes, lane, tokens), dims, keys.k, keys.k_error);
+    AddMean(Gather(args.v.view, args.lanes, lane, tokens), dims, keys.v, keys.v_error);
+    keys.log_count.push_back(std::log(static_cast<double>(tokens.size())));
+  }
+  return keys;
+}
+
 // Rounding of the output to its storage type.
 double StorageUnit(DType dtype) {
   return dtype == DType::kF32 ? 0.0 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
@@ -51,47 +114,42 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
                 d = args.head_dim;
   const auto dims = static_cast<size_t>(d);
   const int64_t queries = args.grid.QBlockTokens(r.q_block).size();
-  std::vector<int64_t> keys;
-  for (int32_t block : args.rows->KvBlocks(row)) {
-    const Range tokens = args.grid.KvBlockTokens(block);
-    for (int64_t p = tokens.begin; p < tokens.end; ++p)
-      keys.push_back(TokenAt(args.kv_order, r.lane, p));
-  }
-
-  const std::vector<double> k = Gather(args.k.view, args.lanes, r.lane, keys),
-                            v = Gather(args.v.view, args.lanes, r.lane, keys);
+  const Keys keys = KeysOf(args, row);
 
   AttentionReference result;
   result.out.assign(static_cast<size_t>(queries * d), 0.0);
   result.out_tolerance.assign(static_cast<size_t>(queries * d), 0.0);
   result.lse.assign(static_cast<size_t>(queries), -std::numeric_limits<double>::infinity());
   result.lse_tolerance.assign(static_cast<size_t>(queries), 0.0);
-  std::vector<double> score(keys.size()), score_error(keys.size());
+  std::vector<double> score(keys.Count()), score_error(keys.Count());
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t q_token = QueryToken(args, row, i);
     const std::vector<double> q = Gather(args.q.view, args.lanes, r.lane, std::span(&q_token, 1));
     double top = -std::numeric_limits<double>::infinity(), top_error = 0.0;
-    for (size_t j = 0; j < keys.size(); ++j) {
-      double dot = 0.0, magnitude = 0.0;
+    for (size_t j = 0; j < keys.Count(); ++j) {
+      double dot = 0.0, magnitude = 0.0, carried = 0.0;
       for (size_t x = 0; x < dims; ++x) {
-        const double product = q[x] * k[j * dims + x];
+        const double product = q[x] * keys.k[j * dims + x];
         dot += product;
         magnitude += std::fabs(product);
+        carried += q[x] * q[x] * keys.k_error[j * dims + x] * keys.k_error[j * dims + x];
       }
-      double bias = 0.0;
-      if (args.bias.data != nullptr) {
+      double bias = keys.log_count[j];
+      if (args.bias.data != nullptr && keys.IsToken(j)) {
         bias = args.bias.data[batch * args.bias.batch_stride + head * args.bias.head_stride +
-                              q_token * args.bias.q_stride + keys[j]];
+                              q_token * args.bias.q_stride + keys.tokens[j]];
       }
       score[j] = dot * args.scale + bias;
-      score_error[j] = kSigmas * std::sqrt(static_cast<double>(d)) * kUnit * magnitude * args.scale;
+      score_error[j] =
+          (kSigmas * std::sqrt(static_cast<double>(d)) * kUnit * magnitude + std::sqrt(carried)) *
+          args.scale;
       if (std::isfinite(bias)) score_error[j] += 4.0 * kUnit * std::fabs(bias);
       if (score[j] > top || std::isnan(score[j])) top = score[j], top_error = score_error[j];
     }
     // weight_error: absolute, of the unnormalised weight. Random parts of different keys add up in
     // quadrature; the exponential's own error need not be random and adds up as it is.
     double sum = 0.0, random = 0.0;
-    for (size_t j = 0; j < keys.size(); ++j) {
+    for (size_t j = 0; j < keys.Count(); ++j) {
       const double weight = std::isinf(score[j]) && score[j] < 0 ? 0.0 : std::exp(score[j] - top);
       const double argument = weight == 0.0 ? 0.0 : top - score[j];
       sum += weight;
@@ -100,7 +158,7 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
       score[j] = weight;
     }
     if (sum == 0.0) continue;
-    const double chain = kSigmas * std::sqrt(static_cast<double>(keys.size())) * kUnit;
+    const double chain = kSigmas * std::sqrt(static_cast<double>(keys.Count())) * kUnit;
     const double sum_error = std::sqrt(random) / sum + chain + kExpUlps * kUnit;  // relative
     const double log_sum = std::log(sum);
     result.lse[static_cast<size_t>(i)] = top + log_sum;
@@ -108,12 +166,13 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
         sum_error + top_error + 4.0 * kUnit * (std::fabs(top) + std::fabs(log_sum) + 1.0);
     std::vector<double> magnitude(dims, 0.0), carried(dims, 0.0);
     double* out = result.out.data() + i * d;
-    for (size_t j = 0; j < keys.size(); ++j) {
+    for (size_t j = 0; j < keys.Count(); ++j) {
       for (size_t x = 0; x < dims; ++x) {
-        const double value = v[j * dims + x];
+        const double value = keys.v[j * dims + x], error = keys.v_error[j * dims + x];
         out[x] += score[j] * value;
         magnitude[x] += score[j] * std::fabs(value);
-        carried[x] += score_error[j] * value * score_error[j] * value;
+        carried[x] +=
+            score_error[j] * value * score_error[j] * value + score[j] * error * score[j] * error;
       }
     }
     for (size_t x = 0; x < dims; ++x) {

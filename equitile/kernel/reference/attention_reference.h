@@ -17,12 +17,13 @@ struct AttentionReference {
   std::vector<double> lse_tolerance;  // [queries]
 };
 
-// Q, K and V must be views. The tolerance follows the computation, with u = 2^-24: a sum of n
-// products in f32 errs by about sqrt(n) u sum|products| (rounding errors are independent and of
-// mean 0: N. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", SIAM J.
-// Sci. Comput. 41, 2019), taken kSigmas times. A score is such a sum; an absolute error of a score
-// is a relative error of its weight; an output is again such a sum, over weights that carry these
-// errors.
+// Q, K and V must be views; means of tails are those of K and V, whatever the call was given. The
+// tolerance follows the computation, with u = 2^-24: a sum of n products in f32 errs by about
+// sqrt(n) u sum|products| (rounding errors are independent and of mean 0: N. Higham, T. Mary, "A
+// new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019), taken
+// kSigmas times. A score is such a sum; an absolute error of a score is a relative error of its
+// weight; an output is again such a sum, over weights that carry these errors. A mean errs as a sum
+// over its block.
 AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row);
 
 // The token that query `i` of the row belongs to.
