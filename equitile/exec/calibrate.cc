@@ -5,7 +5,6 @@
 #include <string>
 
 #include "equitile/exec/agree.h"
-#include "equitile/exec/itinerary.h"
 #include "equitile/exec/link_calibration.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/fma_peak.h"
@@ -45,19 +44,20 @@ AlignedBuffer<float> SomeNumbers(int64_t count) {
 // Rows over packed strips, as ranks compute them.
 class KernelTiming {
  public:
-  KernelTiming(int64_t head_dim, int64_t block) : sizes_(head_dim) {
+  KernelTiming(int64_t head_dim, int64_t block) : head_dim_(head_dim) {
+    const int64_t strip = StripFloats(head_dim);
     const double block_flops = 4.0 * static_cast<double>(head_dim * block * block);
     rows_ = std::clamp<int64_t>(static_cast<int64_t>(kRunFlops / block_flops / kLongRow), 4, 256);
     grid_ = {.q_tokens = rows_ * block, .kv_tokens = 2 * kLongRow * block, .block_tokens = block};
     const int64_t kv_strips = CeilDiv(grid_.kv_tokens, kStripTokens);
     const int64_t q_strips = CeilDiv(grid_.q_tokens, kStripTokens);
-    strips_ = SomeNumbers(kv_strips * sizes_.kv);
-    queries_ = SomeNumbers(q_strips * sizes_.q);
+    strips_ = SomeNumbers(kv_strips * 2 * strip);
+    queries_ = SomeNumbers(q_strips * strip);
     for (int64_t s = 0; s < kv_strips; ++s) {
-      k_.push_back(strips_.data() + s * sizes_.kv);
-      v_.push_back(strips_.data() + s * sizes_.kv + sizes_.q);
+      k_.push_back(strips_.data() + 2 * s * strip);
+      v_.push_back(strips_.data() + (2 * s + 1) * strip);
     }
-    for (int64_t s = 0; s < q_strips; ++s) q_.push_back(queries_.data() + s * sizes_.q);
+    for (int64_t s = 0; s < q_strips; ++s) q_.push_back(queries_.data() + s * strip);
     out_ = AlignedBuffer<float>(grid_.q_tokens * head_dim);
   }
 
@@ -79,20 +79,20 @@ class KernelTiming {
     AttentionArgs args;
     args.lanes = {.batch = 1, .heads = 1};
     args.grid = grid_;
-    args.head_dim = sizes_.head_dim;
+    args.head_dim = head_dim_;
     args.scale = 0.1f;
     args.rows = &rows;
     args.q = StripTable{q_, std::ssize(q_)};
     args.k = StripTable{k_, std::ssize(k_)};
     args.v = StripTable{v_, std::ssize(v_)};
-    args.out = View(out_.data(), Shape{1, grid_.q_tokens, 1, sizes_.head_dim});
+    args.out = View(out_.data(), Shape{1, grid_.q_tokens, 1, head_dim_});
     const double begin = Clock(comm);
     Attention(args, pool, workspace_);
     return Clock(comm) - begin;
   }
 
  private:
-  StripSizes sizes_;
+  int64_t head_dim_;
   int64_t rows_ = 0;
   BlockGrid grid_;
   AlignedBuffer<float> strips_, queries_, out_;
@@ -127,11 +127,11 @@ KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, int64_t head_dim,
 // Bytes of Q, K and V per second from rows [tokens][Q, K, V][heads][head_dim] into strips, in the
 // order in which homes pack.
 double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
-  const StripSizes sizes(head_dim);
+  const int64_t strip = StripFloats(head_dim);
   const int64_t width = 3 * kPackHeads * head_dim;
   const AlignedBuffer<float> rows = SomeNumbers(kPackTokens * width);
   AlignedBuffer<float> strips =
-      AlignedBuffer<float>::Zeroed(kPackTokens / kStripTokens * 3 * kPackHeads * sizes.q);
+      AlignedBuffer<float>::Zeroed(kPackTokens / kStripTokens * 3 * kPackHeads * strip);
   TokenSource sources[3];
   for (int64_t i = 0; i < 3; ++i) {
     sources[i] = ConstView(rows.data() + i * kPackHeads * head_dim, DType::kF32,
@@ -149,7 +149,7 @@ double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
                   .head_dim = head_dim,
                   .token_at_position = nullptr,
                   .strips = {first, first + kPackStrips}},
-                 strips.data() + (task * 3 + i) * kPackStrips * sizes.q);
+                 strips.data() + (task * 3 + i) * kPackStrips * strip);
     }
   };
   std::vector<double> runs;

@@ -188,7 +188,7 @@ class Maker {
     std::vector<Segment> segments;
     for (auto& [source, segment] : by_source) {
       segment.source = source;
-      segment.floats = PlaceRuns(segment.runs, out_.sizes.kv);
+      segment.bytes = PlaceRuns(segment.runs, out_.sizes.kv);
       segments.push_back(std::move(segment));
     }
     return segments;

@@ -1,5 +1,5 @@
 // One rank's own part of a Program: what it packs, sends, receives, computes and returns, down to
-// floats. Worked out once per plan and mask; layers and steps that keep both run it again.
+// bytes. Worked out once per plan and mask; layers and steps that keep both run it again.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,27 @@
 
 namespace equitile {
 
-// Sizes of everything that lies packed, for one head_dim.
+// Bytes of everything that lies in a buffer or travels, for one head_dim: the one place that knows
+// how wide a number is.
 struct StripSizes {
   int64_t head_dim = 0;
-  int64_t q = 0;   // floats of a query strip
-  int64_t kv = 0;  // floats of a strip of keys with its strip of values behind it
+  int64_t row = 0;  // a token of Q, K or V that is not packed
+  int64_t q = 0;    // a strip of queries
+  int64_t k = 0;    // a strip of keys; its strip of values is behind it
+  int64_t kv = 0;   // both
+  int64_t out = 0;  // a token of output, f32
+  int64_t lse = sizeof(float);
 
-  explicit StripSizes(int64_t dim) : head_dim(dim), q(StripFloats(dim)), kv(2 * StripFloats(dim)) {}
+  explicit StripSizes(int64_t dim)
+      : head_dim(dim),
+        row(dim * static_cast<int64_t>(sizeof(float))),
+        q(StripFloats(dim) * static_cast<int64_t>(sizeof(float))),
+        k(q),
+        kv(2 * k),
+        out(row) {}
 };
 
-// Strips [first, first + count) of a lane, one after the other from float `at` on.
+// Strips [first, first + count) of a lane, one after the other from byte `at` on.
 struct StripRun {
   int32_t lane = 0, first = 0, count = 0;
   int64_t at = 0;
@@ -41,7 +52,7 @@ struct TokenRows {
   int64_t row = 0;
 };
 
-// What goes from one home to one rank in one stage: one message. Floats, in this order:
+// What goes from one home to one rank in one stage: one message, in this order:
 //   strips of K and V | rows of K, rows of V | rows of Q | strips of Q
 // Both sides work it out from the same lists. The output of its queries comes back into the part
 // that held Q, when that has been sent.
@@ -52,7 +63,7 @@ struct Parcel {
   int64_t kv_rows = 0, q_rows = 0;  // of kv_blocks, q_blocks
   int64_t q_tokens = 0;             // in strips and rows
   int64_t kv_rows_at = 0, q_rows_at = 0;
-  int64_t floats = 0;    // of the message
+  int64_t bytes = 0;     // of the message
   int64_t capacity = 0;  // with room for output and log-sum-exp from q_rows_at on
   int64_t base = 0;      // where it lies in its buffer
 
@@ -68,7 +79,7 @@ struct OutParcel {
   int64_t rows = 0;
   int64_t base = 0;
 
-  int64_t Floats(int64_t head_dim) const { return rows * (head_dim + 1); }
+  int64_t Bytes(const StripSizes& sizes) const { return rows * (sizes.out + sizes.lse); }
 };
 
 // K and V of a ring's chunk that came from one source; what is passed on in a stage is its
@@ -77,7 +88,7 @@ struct Segment {
   static constexpr int32_t kPackedHere = -1;  // blocks of lanes that are not in home order
   int32_t source = 0;                         // home, or kPackedHere
   std::vector<StripRun> runs;
-  int64_t floats = 0;
+  int64_t bytes = 0;
   int64_t base = 0;
 };
 
@@ -89,7 +100,7 @@ struct PackJob {
 
 // Strips that go to a second rank: packed once, then copied.
 struct CopyJob {
-  int64_t from = 0, to = 0, floats = 0;
+  int64_t from = 0, to = 0, bytes = 0;
 };
 
 // A block of a lane that is not in home order, packed (or unpacked) by the rank that computes it.
@@ -107,7 +118,7 @@ struct RankStage {
   // --- As a home ---
   std::vector<PackJob> pack;  // into sends, and what stays here
   std::vector<CopyJob> copy;
-  int64_t pack_floats = 0;  // through pack, copy and rows for others
+  int64_t pack_bytes = 0;  // through pack, copy and rows for others
   std::vector<Parcel> sends;
   std::vector<OutParcel> arrivals;      // output of other ranks for this home
   std::vector<int64_t> arrival_parcel;  // [arrivals] which of q_stage's sends its memory is
@@ -120,7 +131,7 @@ struct RankStage {
   int32_t pass_from = -1, pass_to = -1;
   std::vector<Segment> segments;        // held in this stage (rings only)
   std::vector<Segment> passed_on;       // beginnings of the stage before's, sent to pass_to
-  int64_t input_floats = 0;             // of receives, gathered strips and segments passed here
+  int64_t input_bytes = 0;              // of receives, gathered strips and segments passed here
   int64_t kv_tokens = 0, q_tokens = 0;  // that arrive for this stage, local ones too
   AttentionRows rows;
   bool merges = false;  // rows are further parts of rows of earlier stages
@@ -128,7 +139,7 @@ struct RankStage {
   std::vector<OutParcel> returns;
   std::vector<TokenRows> own_output;  // rows whose home is here: written in place
   GatheredBlocks scatter_out;         // `at`: rows [block tokens][head_dim], then lse
-  int64_t output_floats = 0;          // of returns and scatter_out
+  int64_t output_bytes = 0;           // of returns and scatter_out
 };
 
 struct Itinerary {
@@ -140,7 +151,7 @@ struct Itinerary {
   std::vector<RankStage> stages;
   bool is_ring = false;  // rows are computed in parts, one per stage, and returned after the last
   bool is_local = true;  // nothing leaves or reaches this rank: the kernel reads the sources itself
-  int64_t home_floats = 0;
+  int64_t home_bytes = 0;
 
   int64_t Bytes() const;  // of its lists
 };

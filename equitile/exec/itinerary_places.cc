@@ -8,7 +8,7 @@ namespace equitile {
 namespace {
 
 // Buffers are cut on cache lines.
-constexpr int64_t kLineFloats = static_cast<int64_t>(kBufferAlignment / sizeof(float));
+constexpr int64_t kLineBytes = static_cast<int64_t>(kBufferAlignment);
 // Strips per job: a few dozen kilobytes, so that threads share even one lane.
 constexpr int32_t kJobStrips = 2;
 constexpr int32_t kUnpackTokens = 64;
@@ -36,8 +36,8 @@ class Placer {
       RankStage& now = At(stage);
       for (Parcel& parcel : now.sends) {
         parcel.Place(out_.sizes);
-        parcel.base = out_.home_floats;
-        out_.home_floats += parcel.capacity;
+        parcel.base = out_.home_bytes;
+        out_.home_bytes += parcel.capacity;
         for (const StripRun& run : parcel.q) AddPackJobs(now, /*is_q=*/true, run, parcel.base);
         for (const StripRun& run : parcel.kv) packed.Send(now, run, parcel.base);
       }
@@ -45,31 +45,31 @@ class Placer {
     for (int32_t stage = 0; stage < Stages(); ++stage) {
       RankStage& now = At(stage);
       for (StripRun& run : now.local_q) {
-        run.at = out_.home_floats;
-        out_.home_floats += run.count * out_.sizes.q;
+        run.at = out_.home_bytes;
+        out_.home_bytes += run.count * out_.sizes.q;
         AddPackJobs(now, /*is_q=*/true, run, 0);
       }
       now.local_kv = packed.Keep(now, now.local_kv);
     }
-    out_.home_floats = RoundUp(out_.home_floats, kLineFloats);
+    out_.home_bytes = RoundUp(out_.home_bytes, kLineBytes);
     for (RankStage& stage : out_.stages) {
       // A token's heads are neighbours in memory: all of them while its rows are open.
       std::stable_sort(
           stage.pack.begin(), stage.pack.end(), [](const PackJob& a, const PackJob& b) {
             return a.run.first != b.run.first ? a.run.first < b.run.first : a.run.lane < b.run.lane;
           });
-      stage.pack_floats = FloatsToPack(stage);
+      stage.pack_bytes = BytesToPack(stage);
     }
   }
 
-  int64_t FloatsToPack(const RankStage& stage) const {
-    int64_t floats = 0;
+  int64_t BytesToPack(const RankStage& stage) const {
+    int64_t bytes = 0;
     for (const PackJob& job : stage.pack)
-      floats += job.run.count * (job.is_q ? out_.sizes.q : out_.sizes.kv);
-    for (const CopyJob& job : stage.copy) floats += job.floats;
+      bytes += job.run.count * (job.is_q ? out_.sizes.q : out_.sizes.kv);
+    for (const CopyJob& job : stage.copy) bytes += job.bytes;
     for (const Parcel& parcel : stage.sends)
-      floats += (2 * parcel.kv_rows + parcel.q_rows) * out_.sizes.head_dim;
-    return floats;
+      bytes += (2 * parcel.kv_rows + parcel.q_rows) * out_.sizes.row;
+    return bytes;
   }
 
   // For the same reason, where output is put in its place.
@@ -90,13 +90,13 @@ class Placer {
   }
 
   void AddPackJobs(RankStage& stage, bool is_q, const StripRun& run, int64_t base) const {
-    const int64_t strip_floats = is_q ? out_.sizes.q : out_.sizes.kv;
+    const int64_t strip_bytes = is_q ? out_.sizes.q : out_.sizes.kv;
     for (int32_t done = 0; done < run.count; done += kJobStrips) {
       stage.pack.push_back({.is_q = is_q,
                             .run = {.lane = run.lane,
                                     .first = run.first + done,
                                     .count = std::min(kJobStrips, run.count - done),
-                                    .at = base + run.at + done * strip_floats}});
+                                    .at = base + run.at + done * strip_bytes}});
     }
   }
 
@@ -117,7 +117,7 @@ class Placer {
           placer_.AddPackJobs(stage, /*is_q=*/false, placed, 0);
           Remember(placed);
         } else {
-          stage.copy.push_back({.from = packed_at, .to = to, .floats = part.count * strip});
+          stage.copy.push_back({.from = packed_at, .to = to, .bytes = part.count * strip});
         }
       });
     }
@@ -129,8 +129,8 @@ class Placer {
         ForEachAlike(run, [&](StripRun part, int64_t packed_at) {
           part.at = packed_at;
           if (packed_at < 0) {
-            part.at = placer_.out_.home_floats;
-            placer_.out_.home_floats += part.count * placer_.out_.sizes.kv;
+            part.at = placer_.out_.home_bytes;
+            placer_.out_.home_bytes += part.count * placer_.out_.sizes.kv;
             placer_.AddPackJobs(stage, /*is_q=*/false, part, 0);
             Remember(part);
           }
@@ -184,13 +184,13 @@ class Placer {
     if (out_.is_ring && stage == 0) HoldSegments(now);
     const Problem& problem = out_.program.problem;
     const int64_t per_block = problem.grid.block_tokens / kStripTokens;
-    auto place = [&](GatheredBlocks& gather, Side side, int64_t strip_floats) {
+    auto place = [&](GatheredBlocks& gather, Side side, int64_t strip_bytes) {
       for (GatheredBlock& block : gather.blocks) {
         block.at = at;
         const int64_t tokens = out_.homes->BlockTokens(side, {block.block, block.block + 1});
         const int64_t strips = CeilDiv(tokens, kStripTokens);
         EQ_CHECK(strips <= per_block);
-        at += strips * strip_floats;
+        at += strips * strip_bytes;
       }
     };
     const int64_t gathered_kv = at;
@@ -202,17 +202,17 @@ class Placer {
         continue;
       }
       segment.base = at;
-      at += segment.floats;
+      at += segment.bytes;
     }
-    now.input_floats = RoundUp(at, kLineFloats);
+    now.input_bytes = RoundUp(at, kLineBytes);
   }
 
   // What the owner of a chunk holds, by where it came from.
   void HoldSegments(RankStage& first) {
     auto add = [&](int32_t source, const std::vector<StripRun>& runs, int64_t base) {
       if (runs.empty()) return;
-      Segment segment{.source = source, .runs = runs, .floats = 0, .base = base};
-      segment.floats = PlaceRuns(segment.runs, out_.sizes.kv);
+      Segment segment{.source = source, .runs = runs, .bytes = 0, .base = base};
+      segment.bytes = PlaceRuns(segment.runs, out_.sizes.kv);
       first.segments.push_back(std::move(segment));
     };
     for (const Parcel& parcel : first.receives) add(parcel.peer, parcel.kv, parcel.base);
@@ -221,23 +221,21 @@ class Placer {
       AddStrips(local, run.lane, {run.first, run.first + run.count});
     if (!first.local_kv.empty()) add(out_.rank, local, first.local_kv.front().at);
     if (!first.gather_kv.blocks.empty())
-      first.segments.push_back(
-          {.source = Segment::kPackedHere, .runs = {}, .floats = 0, .base = 0});
+      first.segments.push_back({.source = Segment::kPackedHere, .runs = {}, .bytes = 0, .base = 0});
   }
 
   void PlaceOutputs(int32_t stage) {
     RankStage& now = At(stage);
-    const int64_t head_dim = out_.sizes.head_dim;
     int64_t at = 0;
     for (OutParcel& parcel : now.returns) {
       parcel.base = at;
-      at += RoundUp(parcel.Floats(head_dim), kLineFloats);
+      at += RoundUp(parcel.Bytes(out_.sizes), kLineBytes);
     }
     for (GatheredBlock& block : now.scatter_out.blocks) {
       block.at = at;
-      at += out_.program.problem.grid.block_tokens * (head_dim + 1);
+      at += out_.program.problem.grid.block_tokens * (out_.sizes.out + out_.sizes.lse);
     }
-    now.output_floats = RoundUp(at, kLineFloats);
+    now.output_bytes = RoundUp(at, kLineBytes);
     const std::vector<Parcel>& sent = At(now.q_stage).sends;
     for (OutParcel& parcel : now.arrivals) {
       CutByTokens(parcel.tokens);
@@ -265,11 +263,11 @@ void AddStrips(std::vector<StripRun>& runs, int64_t lane, Range strips) {
   }
 }
 
-int64_t PlaceRuns(std::vector<StripRun>& runs, int64_t strip_floats) {
+int64_t PlaceRuns(std::vector<StripRun>& runs, int64_t strip_bytes) {
   int64_t at = 0;
   for (StripRun& run : runs) {
     run.at = at;
-    at += run.count * strip_floats;
+    at += run.count * strip_bytes;
   }
   return at;
 }
@@ -281,15 +279,15 @@ void Parcel::Place(const StripSizes& sizes) {
     at += run.count * sizes.kv;
   }
   kv_rows_at = at;
-  q_rows_at = at + 2 * kv_rows * sizes.head_dim;
-  at = q_rows_at + q_rows * sizes.head_dim;
-  if (!q.empty()) at = RoundUp(at, kLineFloats);
+  q_rows_at = at + 2 * kv_rows * sizes.row;
+  at = q_rows_at + q_rows * sizes.row;
+  if (!q.empty()) at = RoundUp(at, kLineBytes);
   for (StripRun& run : q) {
     run.at = at;
     at += run.count * sizes.q;
   }
-  floats = at;
-  capacity = RoundUp(std::max(floats, q_rows_at + q_tokens * (sizes.head_dim + 1)), kLineFloats);
+  bytes = at;
+  capacity = RoundUp(std::max(bytes, q_rows_at + q_tokens * (sizes.out + sizes.lse)), kLineBytes);
 }
 
 void PlaceItinerary(Itinerary& itinerary) { Placer(itinerary).Place(); }

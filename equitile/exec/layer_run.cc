@@ -135,16 +135,16 @@ void LayerRun::Finish() {
 void LayerRun::Allocate() {
   const int64_t lanes = problem_.lanes.Count();
   if (it_.is_local) return;
-  home_ = buffers_.home.Get<float>(it_.home_floats);
+  home_ = buffers_.home.Get<std::byte>(it_.home_bytes);
   std::array<int64_t, 3> in = {0, 0, 0};
   std::array<int64_t, 2> out = {0, 0};
   for (size_t stage = 0; stage < it_.stages.size(); ++stage) {
     int64_t& input = in[it_.is_ring && stage == 0 ? 2 : stage % 2];
-    input = std::max(input, it_.stages[stage].input_floats);
-    out[stage % 2] = std::max(out[stage % 2], it_.stages[stage].output_floats);
+    input = std::max(input, it_.stages[stage].input_bytes);
+    out[stage % 2] = std::max(out[stage % 2], it_.stages[stage].output_bytes);
   }
-  for (size_t i = 0; i < in.size(); ++i) input_[i] = buffers_.inputs[i].Get<float>(in[i]);
-  for (size_t i = 0; i < out.size(); ++i) output_[i] = buffers_.outputs[i].Get<float>(out[i]);
+  for (size_t i = 0; i < in.size(); ++i) input_[i] = buffers_.inputs[i].Get<std::byte>(in[i]);
+  for (size_t i = 0; i < out.size(); ++i) output_[i] = buffers_.outputs[i].Get<std::byte>(out[i]);
   lse_ = call_.lse != nullptr ? call_.lse
                               : buffers_.lse.Get<float>(problem_.lanes.heads * line_.size());
   buffers_.q.resize(Index(lanes * strips_per_lane_));
@@ -161,8 +161,8 @@ void LayerRun::AddEvent(RunEvent::Kind kind, double begin, double end, int32_t s
 void LayerRun::SendInputs(int32_t stage) {
   Letters& letters = letters_[Index(stage)];
   for (const Parcel& parcel : At(stage).sends) {
-    letters.sends.push_back(
-        wire_.Send(home_ + parcel.base, parcel.floats, 0, parcel.peer, TagOf(stage, kInputTag)));
+    letters.sends.push_back(wire_.Send(home_ + parcel.base, {.numbers = parcel.bytes}, parcel.peer,
+                                       TagOf(stage, kInputTag)));
     stats_.bytes_sent += letters.sends.back().bytes;
     letters.arrivals.emplace_back();
   }
@@ -172,31 +172,32 @@ void LayerRun::SendInputs(int32_t stage) {
 void LayerRun::PostInputs(int32_t stage) {
   const RankStage& now = At(stage);
   Letters& letters = letters_[Index(stage)];
-  float* buffer = InputBuffer(stage);
+  std::byte* buffer = InputBuffer(stage);
   // What was passed on from this buffer must have left it.
   if (it_.is_ring && stage >= 2) {
     for (Letter& letter : letters_[Index(stage - 1)].passes_out) Done(letter, stage - 1);
   }
   for (const Parcel& parcel : now.receives) {
-    letters.inputs.push_back(wire_.Receive(buffer + parcel.base, parcel.floats, 0, parcel.peer,
-                                           TagOf(stage, kInputTag)));
+    letters.inputs.push_back(wire_.Receive(buffer + parcel.base, {.numbers = parcel.bytes},
+                                           parcel.peer, TagOf(stage, kInputTag)));
     stats_.bytes_received += letters.inputs.back().bytes;
   }
   for (const Segment& segment : now.segments) {
     if (stage == 0) break;
-    letters.passes_in.push_back(wire_.Receive(buffer + segment.base, segment.floats, 0,
+    letters.passes_in.push_back(wire_.Receive(buffer + segment.base, {.numbers = segment.bytes},
                                               now.pass_from, TagOf(stage, kPassTag)));
     stats_.bytes_received += letters.passes_in.back().bytes;
   }
   for (const Segment& segment : now.passed_on) {
-    letters.passes_out.push_back(wire_.Send(SegmentAt(stage - 1, segment.source), segment.floats, 0,
-                                            now.pass_to, TagOf(stage, kPassTag)));
+    letters.passes_out.push_back(wire_.Send(SegmentAt(stage - 1, segment.source),
+                                            {.numbers = segment.bytes}, now.pass_to,
+                                            TagOf(stage, kPassTag)));
     stats_.bytes_sent += letters.passes_out.back().bytes;
   }
   record_.passed[Index(stage)] = comm_.Now();
 }
 
-const float* LayerRun::SegmentAt(int32_t stage, int32_t source) {
+const std::byte* LayerRun::SegmentAt(int32_t stage, int32_t source) {
   for (const Segment& segment : At(stage).segments) {
     if (segment.source != source) continue;
     const bool at_home = stage == 0 && source == it_.rank;
@@ -289,7 +290,7 @@ void LayerRun::SendOutput(int32_t stage) {
   Letters& letters = letters_[Index(stage)];
   for (const OutParcel& parcel : At(stage).returns) {
     letters.returns.push_back(wire_.Send(OutputBuffer(stage) + parcel.base,
-                                         parcel.Floats(head_dim_), parcel.rows, parcel.peer,
+                                         OutputBytes(parcel.rows), parcel.peer,
                                          TagOf(stage, kOutputTag)));
     stats_.bytes_sent += letters.returns.back().bytes;
   }
@@ -341,8 +342,8 @@ void LayerRun::Sent(size_t stage, size_t i) {
   const Parcel& parcel = it_.stages[stage].sends[i];
   if (parcel.q_tokens == 0) return;
   letters.arrivals[i] =
-      wire_.Receive(home_ + parcel.base + parcel.q_rows_at, parcel.q_tokens * (head_dim_ + 1),
-                    parcel.q_tokens, parcel.peer, TagOf(OutputStage(now), kOutputTag));
+      wire_.Receive(home_ + parcel.base + parcel.q_rows_at, OutputBytes(parcel.q_tokens),
+                    parcel.peer, TagOf(OutputStage(now), kOutputTag));
   stats_.bytes_received += letters.arrivals[i].bytes;
 }
 
@@ -355,7 +356,7 @@ void LayerRun::TakeArrivals(int32_t stage) {
     const double begin = comm_.Now();
     WaitFor(letter, RunWait::For::kOutput, stage);
     AddEvent(RunEvent::Kind::kWait, begin, comm_.Now(), stage);
-    Packing(stage, now.arrivals[i].Floats(head_dim_), [&] { Unpack(now.arrivals[i], letter.to); });
+    Packing(stage, now.arrivals[i].Bytes(sizes_), [&] { Unpack(now.arrivals[i], letter.to); });
   }
 }
 

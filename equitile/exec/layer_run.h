@@ -68,10 +68,14 @@ class LayerRun {
   int32_t OutputStage(int32_t stage) const {
     return it_.is_ring ? static_cast<int32_t>(it_.stages.size()) - 1 : stage;
   }
-  float* InputBuffer(int32_t stage) {
+  std::byte* InputBuffer(int32_t stage) {
     return input_[static_cast<size_t>(it_.is_ring && stage == 0 ? 2 : stage % 2)];
   }
-  float* OutputBuffer(int32_t stage) { return output_[static_cast<size_t>(stage % 2)]; }
+  std::byte* OutputBuffer(int32_t stage) { return output_[static_cast<size_t>(stage % 2)]; }
+
+  MessageBytes OutputBytes(int64_t rows) const {
+    return {.numbers = rows * sizes_.out, .exact = rows * sizes_.lse};
+  }
 
   void Allocate();
   void SetPlace(int32_t stage) { comm_.SetPlace(call_.step, call_.layer, stage); }
@@ -84,13 +88,12 @@ class LayerRun {
   void AddEvent(RunEvent::Kind kind, double begin, double end, int32_t stage, int32_t peer = -1,
                 int64_t bytes = 0);
 
-  // `floats` is what goes through it.
+  // `bytes` are what goes through it.
   template <typename Work>
-  void Packing(int32_t stage, int64_t floats, const Work& work) {
+  void Packing(int32_t stage, int64_t bytes, const Work& work) {
     const double begin = comm_.Now();
     if (options_.modelled_seconds) {
-      comm_.Elapse(options_.modelled_pack_seconds_per_byte * static_cast<double>(floats) *
-                   sizeof(float));
+      comm_.Elapse(options_.modelled_pack_seconds_per_byte * static_cast<double>(bytes));
     } else {
       work();
     }
@@ -101,17 +104,24 @@ class LayerRun {
 
   HomeRowsArgs HomeRows(int64_t lane) const;
 
+  // Output of `rows` tokens that lies in a buffer: [rows][head_dim], then log-sum-exp [rows].
+  struct OutputRows {
+    float* out = nullptr;
+    float* lse = nullptr;
+  };
+  OutputRows RowsAt(std::byte* data, int64_t rows) const;
+
   // --- Home to wire ---
 
   void PackHome(int32_t stage);
   void Pack(const PackJob& job);
-  void WriteRows(const TokenSource& source, const BlockRows& block, float* rows);
+  void WriteRows(const TokenSource& source, const BlockRows& block, std::byte* rows);
   void SendInputs(int32_t stage);
 
   // --- Wire to kernel ---
 
   void PostInputs(int32_t stage);
-  const float* SegmentAt(int32_t stage, int32_t source);
+  const std::byte* SegmentAt(int32_t stage, int32_t source);
   void WaitFor(Letter& letter, RunWait::For what, int32_t stage);
   void WaitForAll(std::vector<Letter>& letters, RunWait::For what, int32_t stage);
 
@@ -120,8 +130,8 @@ class LayerRun {
 
   // --- Tables for the kernel ---
 
-  void PointKv(const StripRun& run, const float* base);
-  void PointQ(const StripRun& run, const float* base);
+  void PointKv(const StripRun& run, const std::byte* base);
+  void PointQ(const StripRun& run, const std::byte* base);
   StripRun RunOf(const GatheredBlock& block) const;
 
   void FillInputTables(int32_t stage);
@@ -170,7 +180,7 @@ class LayerRun {
   void AwaitSends(int32_t stage);
   void Sent(size_t stage, size_t i);
   void TakeArrivals(int32_t stage);
-  void Unpack(const OutParcel& parcel, const float* rows);
+  void Unpack(const OutParcel& parcel, std::byte* data);
 
   Communicator& comm_;
   ThreadPool& pool_;
@@ -185,9 +195,9 @@ class LayerRun {
   const int64_t head_dim_;
   const Range line_;  // this rank's part of the (batch, token) line
   const int64_t strips_per_lane_, kv_strips_per_lane_;
-  float* home_ = nullptr;
-  std::array<float*, 3> input_{};
-  std::array<float*, 2> output_{};
+  std::byte* home_ = nullptr;
+  std::array<std::byte*, 3> input_{};
+  std::array<std::byte*, 2> output_{};
   float* lse_ = nullptr;
   std::vector<Letters> letters_;  // [stages]
   size_t unsent_stage_ = 0;       // stages before it have all their sends done

@@ -8,7 +8,16 @@ namespace {
 
 size_t Index(int64_t i) { return static_cast<size_t>(i); }
 
+// The kernel's strips and rows are f32.
+float* AsFloats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
+const float* AsFloats(const std::byte* bytes) { return reinterpret_cast<const float*>(bytes); }
+int64_t Floats(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
+
 }  // namespace
+
+LayerRun::OutputRows LayerRun::RowsAt(std::byte* data, int64_t rows) const {
+  return {.out = AsFloats(data), .lse = AsFloats(data + rows * sizes_.out)};
+}
 
 HomeRowsArgs LayerRun::HomeRows(int64_t lane) const {
   return {.homes = it_.homes.get(),
@@ -20,14 +29,14 @@ HomeRowsArgs LayerRun::HomeRows(int64_t lane) const {
 void LayerRun::PackHome(int32_t stage) {
   const RankStage& now = At(stage);
   if (it_.is_local) return;
-  Packing(stage, now.pack_floats, [&] {
+  Packing(stage, now.pack_bytes, [&] {
     pool_.ParallelFor(std::ssize(now.pack), [&](int64_t i, int) { Pack(now.pack[Index(i)]); });
     for (const Parcel& parcel : now.sends) {
       pool_.ParallelFor(std::ssize(parcel.kv_blocks), [&](int64_t i, int) {
         const BlockRows& block = parcel.kv_blocks[Index(i)];
-        float* k = home_ + parcel.base + parcel.kv_rows_at;
+        std::byte* k = home_ + parcel.base + parcel.kv_rows_at;
         WriteRows(call_.k, block, k);
-        WriteRows(call_.v, block, k + parcel.kv_rows * head_dim_);
+        WriteRows(call_.v, block, k + parcel.kv_rows * sizes_.row);
       });
       pool_.ParallelFor(std::ssize(parcel.q_blocks), [&](int64_t i, int) {
         WriteRows(call_.q, parcel.q_blocks[Index(i)], home_ + parcel.base + parcel.q_rows_at);
@@ -35,7 +44,7 @@ void LayerRun::PackHome(int32_t stage) {
     }
     pool_.ParallelFor(std::ssize(now.copy), [&](int64_t i, int) {
       const CopyJob& job = now.copy[Index(i)];
-      std::memcpy(home_ + job.to, home_ + job.from, Index(job.floats) * sizeof(float));
+      std::memcpy(home_ + job.to, home_ + job.from, Index(job.bytes));
     });
   });
 }
@@ -49,16 +58,17 @@ void LayerRun::Pack(const PackJob& job) {
                 .head_dim = head_dim_,
                 .token_at_position = nullptr,
                 .strips = {job.run.first, job.run.first + job.run.count},
-                .pitch = job.is_q ? sizes_.q : sizes_.kv};
-  PackStrips(args, home_ + job.run.at);
+                .pitch = Floats(job.is_q ? sizes_.q : sizes_.kv)};
+  PackStrips(args, AsFloats(home_ + job.run.at));
   if (job.is_q) return;
   args.source = &call_.v;
-  PackStrips(args, home_ + job.run.at + sizes_.q);
+  PackStrips(args, AsFloats(home_ + job.run.at + sizes_.k));
 }
 
-void LayerRun::WriteRows(const TokenSource& source, const BlockRows& block, float* rows) {
+void LayerRun::WriteRows(const TokenSource& source, const BlockRows& block, std::byte* rows) {
   ForEachHomeRow(HomeRows(block.lane), block, [&](int64_t token, int64_t row) {
-    ReadRows(source, problem_.lanes, block.lane, token, 1, head_dim_, rows + row * head_dim_);
+    ReadRows(source, problem_.lanes, block.lane, token, 1, head_dim_,
+             AsFloats(rows + row * sizes_.row));
   });
 }
 
@@ -67,9 +77,9 @@ void LayerRun::Gather(int32_t stage) {
   if (now.gather_kv.blocks.empty() && now.gather_q.blocks.empty()) return;
   std::vector<const Parcel*> from(Index(it_.ranks), nullptr);
   for (const Parcel& parcel : now.receives) from[Index(parcel.peer)] = &parcel;
-  float* buffer = InputBuffer(stage);
+  std::byte* buffer = InputBuffer(stage);
   auto pack = [&](const GatheredBlocks& gathered, int64_t i, const TokenSource& source,
-                  StripLayout layout, int64_t rows_of_v, int64_t pitch, float* to) {
+                  StripLayout layout, int64_t rows_of_v, int64_t pitch, std::byte* to) {
     const bool is_q = layout == StripLayout::kQuery;
     const GatheredBlock& block = gathered.blocks[Index(i)];
     const int32_t* order = buffers_.orders->Of(block.lane);
@@ -86,13 +96,12 @@ void LayerRun::Gather(int32_t stage) {
           }
           const Parcel& parcel = *from[Index(home)];
           const int64_t at =
-              is_q ? parcel.q_rows_at : parcel.kv_rows_at + rows_of_v * parcel.kv_rows * head_dim_;
-          std::memcpy(to_row, buffer + parcel.base + at + row * head_dim_,
-                      Index(head_dim_) * sizeof(float));
+              is_q ? parcel.q_rows_at : parcel.kv_rows_at + rows_of_v * parcel.kv_rows * sizes_.row;
+          std::memcpy(to_row, buffer + parcel.base + at + row * sizes_.row, Index(sizes_.row));
         });
     auto produce = [&](int64_t, int64_t first, int64_t count, float* out) {
       std::memcpy(out, rows.data() + (first - positions.begin) * head_dim_,
-                  Index(count * head_dim_) * sizeof(float));
+                  Index(count * sizes_.row));
     };
     const TokenSource gathered_rows{RowProducer(produce)};
     PackStrips({.layout = layout,
@@ -103,15 +112,15 @@ void LayerRun::Gather(int32_t stage) {
                 .head_dim = head_dim_,
                 .token_at_position = nullptr,
                 .strips = {positions.begin / kStripTokens, CeilDiv(positions.end, kStripTokens)},
-                .pitch = pitch},
-               to);
+                .pitch = Floats(pitch)},
+               AsFloats(to));
   };
   const int64_t tokens = std::ssize(now.gather_kv.blocks) * 2 + std::ssize(now.gather_q.blocks);
-  Packing(stage, tokens * problem_.grid.block_tokens * head_dim_, [&] {
+  Packing(stage, tokens * problem_.grid.block_tokens * sizes_.row, [&] {
     pool_.ParallelFor(std::ssize(now.gather_kv.blocks), [&](int64_t i, int) {
-      float* to = buffer + now.gather_kv.blocks[Index(i)].at;
+      std::byte* to = buffer + now.gather_kv.blocks[Index(i)].at;
       pack(now.gather_kv, i, call_.k, StripLayout::kKeyValue, 0, sizes_.kv, to);
-      pack(now.gather_kv, i, call_.v, StripLayout::kKeyValue, 1, sizes_.kv, to + sizes_.q);
+      pack(now.gather_kv, i, call_.v, StripLayout::kKeyValue, 1, sizes_.kv, to + sizes_.k);
     });
     pool_.ParallelFor(std::ssize(now.gather_q.blocks), [&](int64_t i, int) {
       pack(now.gather_q, i, call_.q, StripLayout::kQuery, 0, sizes_.q,
@@ -120,19 +129,19 @@ void LayerRun::Gather(int32_t stage) {
   });
 }
 
-void LayerRun::PointKv(const StripRun& run, const float* base) {
+void LayerRun::PointKv(const StripRun& run, const std::byte* base) {
   const int64_t first = run.lane * kv_strips_per_lane_ + run.first;
   for (int64_t i = 0; i < run.count; ++i) {
-    const float* strip = base + run.at + i * sizes_.kv;
-    buffers_.k[Index(first + i)] = strip;
-    buffers_.v[Index(first + i)] = strip + sizes_.q;
+    const std::byte* strip = base + run.at + i * sizes_.kv;
+    buffers_.k[Index(first + i)] = AsFloats(strip);
+    buffers_.v[Index(first + i)] = AsFloats(strip + sizes_.k);
   }
 }
 
-void LayerRun::PointQ(const StripRun& run, const float* base) {
+void LayerRun::PointQ(const StripRun& run, const std::byte* base) {
   const int64_t first = run.lane * strips_per_lane_ + run.first;
   for (int64_t i = 0; i < run.count; ++i)
-    buffers_.q[Index(first + i)] = base + run.at + i * sizes_.q;
+    buffers_.q[Index(first + i)] = AsFloats(base + run.at + i * sizes_.q);
 }
 
 StripRun LayerRun::RunOf(const GatheredBlock& block) const {
@@ -146,7 +155,7 @@ StripRun LayerRun::RunOf(const GatheredBlock& block) const {
 
 void LayerRun::FillInputTables(int32_t stage) {
   const RankStage& now = At(stage);
-  const float* buffer = InputBuffer(stage);
+  const std::byte* buffer = InputBuffer(stage);
   for (const Parcel& parcel : now.receives) {
     for (const StripRun& run : parcel.kv) PointKv(run, buffer + parcel.base);
     for (const StripRun& run : parcel.q) PointQ(run, buffer + parcel.base);
@@ -171,26 +180,24 @@ void LayerRun::PointOutput(const TokenRows& run, float* rows, float* lse, int64_
 
 void LayerRun::FillOutputTable(int32_t stage) {
   const RankStage& now = At(stage);
-  float* buffer = OutputBuffer(stage);
+  std::byte* buffer = OutputBuffer(stage);
   for (const TokenRows& run : now.own_output) {
     PointOutput(run, OutRow(run.lane, run.first), LseAt(run.lane, run.first),
                 problem_.lanes.heads * head_dim_);
   }
   for (const OutParcel& parcel : now.returns) {
-    float* rows = buffer + parcel.base;
-    for (const TokenRows& run : parcel.tokens) {
-      PointOutput(run, rows + run.row * head_dim_, rows + parcel.rows * head_dim_ + run.row,
-                  head_dim_);
-    }
+    const OutputRows rows = RowsAt(buffer + parcel.base, parcel.rows);
+    for (const TokenRows& run : parcel.tokens)
+      PointOutput(run, rows.out + run.row * head_dim_, rows.lse + run.row, head_dim_);
   }
   for (const GatheredBlock& block : now.scatter_out.blocks) {
     const Range tokens = problem_.grid.QBlockTokens(block.block);
+    const OutputRows rows = RowsAt(buffer + block.at, problem_.grid.block_tokens);
     PointOutput({.lane = block.lane,
                  .first = static_cast<int32_t>(tokens.begin),
                  .count = static_cast<int32_t>(tokens.size()),
                  .row = 0},
-                buffer + block.at, buffer + block.at + problem_.grid.block_tokens * head_dim_,
-                head_dim_);
+                rows.out, rows.lse, head_dim_);
   }
 }
 
@@ -199,14 +206,13 @@ void LayerRun::Scatter(int32_t stage) {
   if (now.scatter_out.blocks.empty()) return;
   std::vector<const OutParcel*> to(Index(it_.ranks), nullptr);
   for (const OutParcel& parcel : now.returns) to[Index(parcel.peer)] = &parcel;
-  float* buffer = OutputBuffer(stage);
+  std::byte* buffer = OutputBuffer(stage);
   const int64_t tokens = std::ssize(now.scatter_out.blocks) * problem_.grid.block_tokens;
-  Packing(stage, tokens * head_dim_, [&] {
+  Packing(stage, tokens * sizes_.out, [&] {
     pool_.ParallelFor(std::ssize(now.scatter_out.blocks), [&](int64_t i, int) {
       const GatheredBlock& block = now.scatter_out.blocks[Index(i)];
       const int64_t begin = problem_.grid.QBlockTokens(block.block).begin;
-      const float* rows = buffer + block.at;
-      const float* lse = rows + problem_.grid.block_tokens * head_dim_;
+      const OutputRows made = RowsAt(buffer + block.at, problem_.grid.block_tokens);
       std::vector<int64_t> next_row;
       ForEachGatheredRow({.itinerary = &it_,
                           .gathered = &now.scatter_out,
@@ -214,27 +220,26 @@ void LayerRun::Scatter(int32_t stage) {
                           .order = buffers_.orders->Of(block.lane)},
                          next_row, [&](int64_t position, int64_t token, int32_t home, int64_t row) {
                            const int64_t from = position - begin;
-                           float* out_row = nullptr;
+                           OutputRows place;
                            if (home == it_.rank) {
-                             out_row = OutRow(block.lane, token);
-                             *LseAt(block.lane, token) = lse[from];
+                             place = {OutRow(block.lane, token), LseAt(block.lane, token)};
                            } else {
-                             float* parcel = buffer + to[Index(home)]->base;
-                             out_row = parcel + row * head_dim_;
-                             parcel[to[Index(home)]->rows * head_dim_ + row] = lse[from];
+                             const OutParcel& parcel = *to[Index(home)];
+                             const OutputRows rows = RowsAt(buffer + parcel.base, parcel.rows);
+                             place = {rows.out + row * head_dim_, rows.lse + row};
                            }
-                           std::memcpy(out_row, rows + from * head_dim_,
-                                       Index(head_dim_) * sizeof(float));
+                           std::memcpy(place.out, made.out + from * head_dim_, Index(sizes_.out));
+                           *place.lse = made.lse[from];
                          });
     });
   });
 }
 
-void LayerRun::Unpack(const OutParcel& parcel, const float* rows) {
-  const float* lse = rows + parcel.rows * head_dim_;
+void LayerRun::Unpack(const OutParcel& parcel, std::byte* data) {
+  const OutputRows rows = RowsAt(data, parcel.rows);
   auto take = [&](int64_t lane, int64_t token, int64_t row) {
-    std::memcpy(OutRow(lane, token), rows + row * head_dim_, Index(head_dim_) * sizeof(float));
-    *LseAt(lane, token) = lse[row];
+    std::memcpy(OutRow(lane, token), rows.out + row * head_dim_, Index(sizes_.out));
+    *LseAt(lane, token) = rows.lse[row];
   };
   pool_.ParallelFor(std::ssize(parcel.tokens), [&](int64_t i, int) {
     const TokenRows& run = parcel.tokens[Index(i)];

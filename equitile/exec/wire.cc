@@ -12,10 +12,6 @@ Wire::Wire(Communicator& comm, DType dtype) : comm_(comm), dtype_(dtype) {
     throw InputError("[exec] numbers on the wire as {}: use f32 or bf16", DTypeName(dtype));
 }
 
-int64_t Wire::Bytes(int64_t count, int64_t exact) const {
-  return (count - exact) * DTypeBytes(dtype_) + exact * DTypeBytes(DType::kF32);
-}
-
 GrowingBuffer Wire::Rounded(int64_t bytes) {
   const auto fits = std::find_if(free_.begin(), free_.end(),
                                  [&](const GrowingBuffer& b) { return b.Bytes() >= bytes; });
@@ -29,39 +25,34 @@ GrowingBuffer Wire::Rounded(int64_t bytes) {
   return found;
 }
 
-Letter Wire::Send(const float* floats, int64_t count, int64_t exact, int32_t to, int32_t tag) {
+Letter Wire::NewLetter(MessageBytes held, int32_t peer) {
   Letter letter;
-  letter.peer = to;
-  letter.floats = count;
-  letter.exact = exact;
-  letter.bytes = Bytes(count, exact);
+  letter.peer = peer;
+  letter.held = held;
+  letter.bytes = held.numbers / DTypeBytes(DType::kF32) * DTypeBytes(dtype_) + held.exact;
   letter.posted = comm_.Now();
-  const auto* data = reinterpret_cast<const std::byte*>(floats);
-  if (dtype_ == DType::kBF16) {
-    letter.rounded = Rounded(letter.bytes);
+  if (Rounds()) letter.rounded = Rounded(letter.bytes);
+  return letter;
+}
+
+Letter Wire::Send(const std::byte* data, MessageBytes held, int32_t to, int32_t tag) {
+  Letter letter = NewLetter(held, to);
+  if (Rounds()) {
+    const auto* numbers = reinterpret_cast<const float*>(data);
+    const int64_t count = held.numbers / DTypeBytes(DType::kF32);
     auto* halves = letter.rounded.Data<Bf16>();
-    for (int64_t i = 0; i < count - exact; ++i) halves[i] = FromFloat<Bf16>(floats[i]);
-    std::memcpy(halves + (count - exact), floats + (count - exact),
-                static_cast<size_t>(exact) * sizeof(float));
+    for (int64_t i = 0; i < count; ++i) halves[i] = FromFloat<Bf16>(numbers[i]);
+    std::memcpy(halves + count, numbers + count, static_cast<size_t>(held.exact));
     data = letter.rounded.Data<std::byte>();
   }
   letter.request = comm_.Send({data, static_cast<size_t>(letter.bytes)}, to, tag);
   return letter;
 }
 
-Letter Wire::Receive(float* floats, int64_t count, int64_t exact, int32_t from, int32_t tag) {
-  Letter letter;
-  letter.peer = from;
-  letter.to = floats;
-  letter.floats = count;
-  letter.exact = exact;
-  letter.bytes = Bytes(count, exact);
-  letter.posted = comm_.Now();
-  auto* data = reinterpret_cast<std::byte*>(floats);
-  if (dtype_ == DType::kBF16) {
-    letter.rounded = Rounded(letter.bytes);
-    data = letter.rounded.Data<std::byte>();
-  }
+Letter Wire::Receive(std::byte* data, MessageBytes held, int32_t from, int32_t tag) {
+  Letter letter = NewLetter(held, from);
+  letter.to = data;
+  if (Rounds()) data = letter.rounded.Data<std::byte>();
   letter.request = comm_.Receive({data, static_cast<size_t>(letter.bytes)}, from, tag);
   return letter;
 }
@@ -79,13 +70,13 @@ void Wire::Wait(Letter& letter) {
 
 void Wire::Close(Letter& letter) {
   letter.done = true;
-  if (dtype_ == DType::kF32) return;
+  if (!Rounds()) return;
   if (letter.to != nullptr) {
+    auto* numbers = reinterpret_cast<float*>(letter.to);
+    const int64_t count = letter.held.numbers / DTypeBytes(DType::kF32);
     const auto* halves = letter.rounded.Data<Bf16>();
-    const int64_t rounded = letter.floats - letter.exact;
-    for (int64_t i = 0; i < rounded; ++i) letter.to[i] = ToFloat(halves[i]);
-    std::memcpy(letter.to + rounded, halves + rounded,
-                static_cast<size_t>(letter.exact) * sizeof(float));
+    for (int64_t i = 0; i < count; ++i) numbers[i] = ToFloat(halves[i]);
+    std::memcpy(numbers + count, halves + count, static_cast<size_t>(letter.held.exact));
   }
   free_.push_back(std::move(letter.rounded));
 }

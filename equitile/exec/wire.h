@@ -1,4 +1,4 @@
-// Floats as messages: as they are, or rounded to bf16 on the way.
+// Messages: bytes as they are, or numbers rounded to bf16 on the way.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,36 @@
 
 namespace equitile {
 
+// What a message holds: f32 numbers that the wire may round, then bytes that must arrive as they
+// are (log-sum-exp, and whatever its sender has rounded already).
+struct MessageBytes {
+  int64_t numbers = 0, exact = 0;
+};
+
 // A message under way.
 struct Letter {
   CommRequest request;
-  float* to = nullptr;  // received floats; null when sending
-  int64_t floats = 0, exact = 0;
+  std::byte* to = nullptr;  // null when sending
+  MessageBytes held;
   int32_t peer = 0;
-  int64_t bytes = 0;
+  int64_t bytes = 0;      // on the wire
   double posted = 0;      // Now()
   GrowingBuffer rounded;  // bf16 only
   bool done = false;
 };
 
-// The last `exact` floats of a message always travel as f32 (log-sum-exp).
 class Wire {
  public:
   Wire(Communicator& comm, DType dtype);  // f32 or bf16, else InputError
 
-  Letter Send(const float* floats, int64_t count, int64_t exact, int32_t to, int32_t tag);
-  Letter Receive(float* floats, int64_t count, int64_t exact, int32_t from, int32_t tag);
+  Letter Send(const std::byte* data, MessageBytes held, int32_t to, int32_t tag);
+  Letter Receive(std::byte* data, MessageBytes held, int32_t from, int32_t tag);
   bool Test(Letter& letter);
   void Wait(Letter& letter);
 
  private:
-  int64_t Bytes(int64_t count, int64_t exact) const;
+  bool Rounds() const { return dtype_ != DType::kF32; }
+  Letter NewLetter(MessageBytes held, int32_t peer);
   GrowingBuffer Rounded(int64_t bytes);
   void Close(Letter& letter);
 
