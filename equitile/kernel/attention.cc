@@ -112,6 +112,7 @@ void CheckArgs(const AttentionArgs& args) {
                        args.lanes.Count());
     }
   }
+  EQ_CHECK(args.masses == nullptr || !args.out_strips.merge, "masses of parts of rows");
   CheckTails(args);
   CheckRows(args);
 }
@@ -126,7 +127,7 @@ class Schedule {
   struct Task {
     int32_t slot = 0;  // number of the lane in order of work
     int32_t lane = 0;
-    std::span<const int32_t> q_blocks, kv_blocks;
+    std::span<const int32_t> rows, kv_blocks;
   };
 
   Schedule(const AttentionArgs& args, int threads) : args_(args), rows_(*args.rows) {
@@ -143,21 +144,19 @@ class Schedule {
     }
     std::stable_sort(groups.begin(), groups.end(),
                      [&](const auto& a, const auto& b) { return Cost(a[0]) > Cost(b[0]); });
-    for (const auto& group : groups) {
-      for (int32_t row : group) q_blocks_.push_back(rows_.rows[static_cast<size_t>(row)].q_block);
-    }
+    for (const auto& group : groups) order_.insert(order_.end(), group.begin(), group.end());
     const int64_t together = RowsTogether(args, threads);
-    const int32_t* q_block = q_blocks_.data();
+    const int32_t* row = order_.data();
     for (const auto& group : groups) {
       const size_t before = tasks_.size();
-      for (size_t i = 0, count; i < group.size(); i += count, q_block += count) {
+      for (size_t i = 0, count; i < group.size(); i += count, row += count) {
         count = 1;
         while (static_cast<int64_t>(count) < together && i + count < group.size() &&
                WalkTogether(group[i], group[i + count]))
           ++count;
         tasks_.push_back({.slot = static_cast<int32_t>(tasks_in_slot_.size()),
                           .lane = rows_.rows[static_cast<size_t>(group[i])].lane,
-                          .q_blocks = {q_block, count},
+                          .rows = {row, count},
                           .kv_blocks = rows_.KvBlocks(group[i])});
       }
       tasks_in_slot_.push_back(static_cast<int64_t>(tasks_.size() - before));
@@ -211,7 +210,7 @@ class Schedule {
 
   const AttentionArgs& args_;
   const AttentionRows& rows_;
-  std::vector<int32_t> q_blocks_;  // of all rows, in order of work
+  std::vector<int32_t> order_;  // of work, of all rows
   std::vector<Task> tasks_;
   std::vector<int64_t> tasks_in_slot_;
   int64_t buffers_ = 0;
@@ -246,8 +245,8 @@ class Call {
     Place(shared, shared_strips, shared_k_);
     Place(shared + shared_strips * pitch_, shared_strips, shared_v_);
     for (int thread = 0; thread < pool.Threads(); ++thread) {
-      float* own = workspace.PerThread(
-          thread, pool.Threads(), RowScratchFloats(args.head_dim, tails) + 2 * own_strips * pitch_);
+      float* own = workspace.PerThread(thread, pool.Threads(),
+                                       RowScratchFloats(args) + 2 * own_strips * pitch_);
       Own& mine = own_.emplace_back();
       Place(own, own_strips, mine.k);
       Place(own + own_strips * pitch_, own_strips, mine.v);
@@ -366,11 +365,12 @@ class Call {
   void ListSkipped(const Schedule::Task& task, std::vector<int32_t>& skipped) const {
     skipped.clear();
     if (!args_.tails.Has(task.lane)) return;
+    const int64_t q_block = QBlock(task.rows[0]);
     auto kept = task.kv_blocks.begin();
     for (int32_t block = 0; block < kv_blocks_; ++block) {
       const bool listed = kept != task.kv_blocks.end() && *kept == block;
       kept += listed;
-      if (args_.tails.kept != nullptr ? !args_.tails.kept->Get(task.lane, task.q_blocks[0], block)
+      if (args_.tails.kept != nullptr ? !args_.tails.kept->Get(task.lane, q_block, block)
                                       : !listed) {
         skipped.push_back(block);
       }
@@ -417,7 +417,7 @@ class Call {
     own.soon.row_bytes = args_.head_dim * DTypeBytes(args_.out.dtype());
     RowTask work = {.args = &args_,
                     .lane = task.lane,
-                    .q_blocks = task.q_blocks,
+                    .rows = task.rows,
                     .kv_blocks = task.kv_blocks,
                     .skipped = own.skipped,
                     .means = own.skipped.empty() ? LaneMeans() : Means(task.lane),
@@ -522,16 +522,17 @@ class Call {
     pack(args_.v, to.v);
   }
 
+  int64_t QBlock(int32_t row) const { return args_.rows->rows[static_cast<size_t>(row)].q_block; }
   static const int32_t* Order(std::span<const int32_t* const> orders, int64_t lane) {
     return orders.empty() ? nullptr : orders[static_cast<size_t>(lane)];
   }
 
   void AddQueriesAndOutput(const Schedule::Task& task, PrefetchRows& list) const {
     const int32_t* order = Order(args_.q_order, task.lane);
-    for (int32_t block : task.q_blocks)
-      AddRows(args_.q, task.lane, order, args_.grid.QBlockTokens(block), list);
-    for (int32_t block : task.q_blocks)
-      AddOutput(task.lane, order, args_.grid.QBlockTokens(block), list);
+    for (int32_t row : task.rows)
+      AddRows(args_.q, task.lane, order, args_.grid.QBlockTokens(QBlock(row)), list);
+    for (int32_t row : task.rows)
+      AddOutput(task.lane, order, args_.grid.QBlockTokens(QBlock(row)), list);
   }
 
   void AddOutput(int64_t lane, const int32_t* order, Range positions, PrefetchRows& list) const {

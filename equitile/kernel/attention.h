@@ -111,6 +111,10 @@ struct AttentionArgs {
   float* lse =
       nullptr;  // [lanes][q_tokens], natural logarithm of the sum of exponentials; may be null
   OutputTable out_strips;  // where used, `out` and `lse` are not
+  // Null, or as long as rows->kv_blocks: what share of its row's softmax each kept block holds,
+  // mean over the row's queries. With tails, what the sum of a row lacks to 1 is the share of the
+  // means. Not together with out_strips.merge: a part of a row does not know the whole sum.
+  float* masses = nullptr;
 
   // Called by the calling thread between rows and within long ones, at least every millisecond:
   // communication makes progress here.

@@ -32,6 +32,7 @@ inline constexpr float kLowestScore = -1e38f;
 struct Chunk {
   size_t size = 0;
   size_t tokens = 0;
+  int64_t first = 0;  // strips of kept blocks before it
   const float* k[kChunkStrips];
   const float* v[kChunkStrips];
   int64_t position[kChunkStrips];  // of each strip's first token
@@ -135,6 +136,7 @@ class Lookout {
 struct StripGroup {
   int64_t size = 0;
   int64_t strip[kMaxBlockTokens / kStripTokens];
+  int32_t row[kMaxBlockTokens / kStripTokens];  // of the call, that each belongs to
 
   int64_t FirstToken(int64_t i) const { return strip[i] * kStripTokens; }
   // Strips i, i + 1, ... that follow each other.
@@ -151,32 +153,41 @@ class GroupReader {
   explicit GroupReader(const RowTask& task)
       : task_(task), most_(GroupStrips(task.args->head_dim)), left_(Strips(0)) {}
 
-  bool AtEnd() const { return block_ == task_.q_blocks.size(); }
+  bool AtEnd() const { return row_ == task_.rows.size(); }
   StripGroup Next() {
     StripGroup group;
     while (!AtEnd() && group.size < most_) {
+      group.row[group.size] = task_.rows[row_];
       group.strip[group.size++] = left_.begin++;
-      if (left_.empty()) left_ = Strips(++block_);
+      if (left_.empty()) left_ = Strips(++row_);
     }
     return group;
   }
 
  private:
-  Range Strips(size_t block) const {
-    if (block == task_.q_blocks.size()) return {};
-    const Range tokens = task_.args->grid.QBlockTokens(task_.q_blocks[block]);
+  Range Strips(size_t row) const {
+    if (row == task_.rows.size()) return {};
+    const AttentionArgs& args = *task_.args;
+    const Range tokens =
+        args.grid.QBlockTokens(args.rows->rows[static_cast<size_t>(task_.rows[row])].q_block);
     return {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)};
   }
 
   const RowTask& task_;
   const int64_t most_;
-  size_t block_ = 0;
-  Range left_;  // of the block
+  size_t row_ = 0;
+  Range left_;  // of the row
 };
+
+// Chunks of a row that keeps so many blocks, at most.
+constexpr int64_t ChunksOf(int64_t kept, const BlockGrid& grid) {
+  return CeilDiv(kept * grid.block_tokens, kChunkStrips * kStripTokens);
+}
 
 // Scratch of one thread, cut into its parts.
 struct RowScratch {
-  RowScratch(float* base, int64_t head_dim) {
+  RowScratch(float* base, const AttentionArgs& args) {
+    const int64_t head_dim = args.head_dim;
     const int64_t group = GroupStrips(head_dim), strip = StripFloats(head_dim);
     q = base;
     o = q + group * strip;
@@ -185,11 +196,23 @@ struct RowScratch {
     maximum = rows + kStripTokens * head_dim;
     sum = maximum + group * kStripTokens;
     means = sum + group * kStripTokens;
+    parts = means + MeansFloats(args);
   }
-  static int64_t Floats(int64_t head_dim, bool tails) {
-    const int64_t group = GroupStrips(head_dim);
-    return 2 * group * StripFloats(head_dim) + 2 * kChunkFloats + kStripTokens * head_dim +
-           2 * group * kStripTokens + (tails ? 2 * kChunkStrips * StripPitch(head_dim) : 0);
+  static int64_t Floats(const AttentionArgs& args) {
+    const int64_t group = GroupStrips(args.head_dim);
+    return 2 * group * StripFloats(args.head_dim) + 2 * kChunkFloats +
+           kStripTokens * args.head_dim + 2 * group * kStripTokens + MeansFloats(args) +
+           PartsFloats(args);
+  }
+  static int64_t MeansFloats(const AttentionArgs& args) {
+    return args.tails.lanes.empty() ? 0 : 2 * kChunkStrips * StripPitch(args.head_dim);
+  }
+  static int64_t PartsFloats(const AttentionArgs& args) {
+    if (args.masses == nullptr) return 0;
+    int64_t longest = 0;
+    for (int64_t row = 0; row < args.rows->Count(); ++row)
+      longest = std::max(longest, std::ssize(args.rows->KvBlocks(row)));
+    return GroupStrips(args.head_dim) * kStripTokens * (2 * ChunksOf(longest, args.grid) + longest);
   }
   float* q;        // [group] query strips
   float* o;        // [group][head_dim][16]: not yet divided by the sum
@@ -198,6 +221,7 @@ struct RowScratch {
   float* maximum;  // [group][16], in units of log2
   float* sum;      // [group][16]
   float* means;    // a chunk's strips of keys, then of values, StripPitch apart; only with tails
+  float* parts;    // [chunks][group][16] maxima, [chunks + kept][group][16] sums; only with masses
 };
 
 }  // namespace equitile
@@ -446,11 +470,106 @@ HWY_NOINLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, 
   for (size_t v = 0; v < kStripVecs; ++v) sum[v] = total[v];
 }
 
+// Takes the masses of the kept blocks for a group of query strips. A row's sum is known at its end
+// only: until then this keeps, per chunk and query, the maximum of that moment and the sum of
+// exponentials of each block's part of the chunk.
+class MassTaker {
+ public:
+  // scratch: see RowScratch::parts.
+  MassTaker(const RowTask& task, const StripGroup& group, float* scratch)
+      : task_(task),
+        group_(group),
+        strips_per_block_(task.args->grid.block_tokens / kStripTokens),
+        maxima_(scratch),
+        parts_(scratch +
+               ChunksOf(std::ssize(task.kv_blocks), task.args->grid) * group.size * kStripTokens) {}
+
+  // The exponentials of a chunk of kept blocks for the strip'th of the group, [tokens][16], and
+  // their maximum.
+  HWY_NOINLINE void Add(const Chunk& chunk, int64_t strip, const float* p, const VF* maximum) {
+    float* const to = Maximum(chunk.first, strip);
+    for (size_t v = 0; v < kStripVecs; ++v) hn::Store(maximum[v], DF(), to + v * kVecFloats);
+    const int64_t end = chunk.first + static_cast<int64_t>(chunk.size);
+    for (int64_t begin = chunk.first, part_end; begin < end; begin = part_end) {
+      part_end = std::min(end, (begin / strips_per_block_ + 1) * strips_per_block_);
+      const int64_t token = (begin - chunk.first) * kStripTokens;
+      const int64_t tokens =
+          std::min((part_end - begin) * kStripTokens, static_cast<int64_t>(chunk.tokens) - token);
+      VF sum[kStripVecs];
+      for (size_t v = 0; v < kStripVecs; ++v) sum[v] = hn::Zero(DF());
+      const float* HWY_RESTRICT from = p + token * 16;
+      for (int64_t t = 0; t < tokens; ++t, from += 16) {
+        for (size_t v = 0; v < kStripVecs; ++v)
+          sum[v] = hn::Add(sum[v], hn::Load(DF(), from + v * kVecFloats));
+      }
+      float* const part = Part(chunk.first, begin / strips_per_block_, strip);
+      for (size_t v = 0; v < kStripVecs; ++v) hn::Store(sum[v], DF(), part + v * kVecFloats);
+    }
+  }
+
+  // Adds the masses of the strip'th of the group to its row's. The strips of a row come one after
+  // the other, however they are grouped.
+  HWY_NOINLINE void Finish(int64_t strip, const float* maximum, const float* sum) const {
+    const AttentionArgs& args = *task_.args;
+    const auto row = static_cast<size_t>(group_.row[strip]);
+    const Range queries = args.grid.QBlockTokens(args.rows->rows[row].q_block);
+    const auto kept = std::ssize(task_.kv_blocks);
+    float* const masses = args.masses + args.rows->first[row];
+    if (group_.FirstToken(strip) == queries.begin) std::fill_n(masses, kept, 0.0f);
+
+    HWY_ALIGN float share[kStripTokens];  // of a query; those beyond the end have none
+    for (int64_t t = 0; t < kStripTokens; ++t) {
+      const bool counts = group_.FirstToken(strip) + t < queries.end && sum[t] != 0.0f;
+      share[t] = counts ? 1.0f / (sum[t] * static_cast<float>(queries.size())) : 0.0f;
+    }
+    VF factor[kStripVecs];
+    for (int64_t block = 0, chunk = -1; block < kept; ++block) {
+      const int64_t begin = block * strips_per_block_;
+      const int64_t end =
+          begin +
+          CeilDiv(args.grid.KvBlockTokens(task_.kv_blocks[static_cast<size_t>(block)]).size(),
+                  kStripTokens);
+      for (int64_t at = begin; at < end; at = (at / kChunkStrips + 1) * kChunkStrips) {
+        if (at / kChunkStrips != chunk) {
+          chunk = at / kChunkStrips;
+          for (size_t v = 0; v < kStripVecs; ++v) {
+            const VF then = hn::Load(DF(), Maximum(at, strip) + v * kVecFloats),
+                     now = hn::Load(DF(), maximum + v * kVecFloats);
+            factor[v] =
+                hn::Mul(Exp2(DF(), hn::Sub(then, now)), hn::Load(DF(), share + v * kVecFloats));
+          }
+        }
+        const float* const part = Part(at, block, strip);
+        VF mass = hn::Mul(hn::Load(DF(), part), factor[0]);
+        for (size_t v = 1; v < kStripVecs; ++v)
+          mass = hn::MulAdd(hn::Load(DF(), part + v * kVecFloats), factor[v], mass);
+        masses[block] += hn::GetLane(hn::SumOfLanes(DF(), mass));
+      }
+    }
+  }
+
+ private:
+  // Of the chunk that holds a strip of the row's kept blocks.
+  float* Maximum(int64_t kv_strip, int64_t strip) const {
+    return maxima_ + (kv_strip / kChunkStrips * group_.size + strip) * kStripTokens;
+  }
+  // Of that chunk and a block, by its number in the row's list. From part to part the chunk, the
+  // block or both go on by one, so their sum is a place of its own.
+  float* Part(int64_t kv_strip, int64_t block, int64_t strip) const {
+    return parts_ + ((kv_strip / kChunkStrips + block) * group_.size + strip) * kStripTokens;
+  }
+
+  const RowTask& task_;
+  const StripGroup& group_;
+  const int64_t strips_per_block_;
+  float *const maxima_, *const parts_;
+};
+
 // One chunk of keys and values for kStrips query strips, beginning with the strip'th of the group.
 template <size_t kStrips>
 void AddChunk(const RowTask& task, const Chunk& chunk, const Ahead& next, bool first_chunk,
               const StripGroup& group, size_t strip, const RowScratch& scratch,
-              Prefetcher* prefetch) {
+              Prefetcher* prefetch, MassTaker* masses) {
   constexpr size_t kVecs = kStrips * kStripVecs;
   const auto head_dim = static_cast<size_t>(task.args->head_dim);
   const auto strip_floats = static_cast<size_t>(StripFloats(task.args->head_dim));
@@ -484,6 +603,7 @@ void AddChunk(const RowTask& task, const Chunk& chunk, const Ahead& next, bool f
       hn::Store(m[v], DF(), at);
     }
     Exponentials(scores, chunk.tokens, c, m, sum);
+    if (masses != nullptr) masses->Add(chunk, static_cast<int64_t>(strip + s), scores, m);
     for (size_t v = 0; v < kStripVecs; ++v) {
       float* at = scratch.sum + (strip + s) * 16 + v * kVecFloats;
       hn::Store(hn::MulAdd(hn::Load(DF(), at), factor[s * kStripVecs + v], sum[v]), DF(), at);
@@ -613,6 +733,7 @@ class ChunkReader {
   Chunk Next() {
     const int64_t kv_tokens = task_.args->grid.kv_tokens;
     Chunk chunk;
+    chunk.first = read_;
     while (chunk.size < static_cast<size_t>(kChunkStrips) && block_ < task_.kv_blocks.size()) {
       if (in_block_ == 0) strips_ = task_.strips(task_.kv_blocks[block_]);
       const int64_t position =
@@ -624,12 +745,14 @@ class ChunkReader {
         ++block_;
       }
     }
+    read_ += static_cast<int64_t>(chunk.size);
     return chunk;
   }
 
  private:
   const RowTask& task_;
   const int64_t strips_per_block_;
+  int64_t read_ = 0;  // strips
   size_t block_ = 0;
   int64_t in_block_ = 0;
   BlockStrips strips_;  // of the block
@@ -719,13 +842,14 @@ void LoadQueries(const RowTask& task, const StripGroup& group, float* q) {
 
 // The query strips of a group walk a chunk one after the other.
 void WalkChunk(const RowTask& task, const Chunk& chunk, Ahead& ahead, bool first_chunk,
-               const StripGroup& group, const RowScratch& scratch, Prefetcher& prefetch) {
+               const StripGroup& group, const RowScratch& scratch, Prefetcher& prefetch,
+               MassTaker* masses) {
   const auto size = static_cast<size_t>(group.size);
   size_t s = 0;
   for (; s + kTileStrips <= size; s += kTileStrips, ++ahead.pass)
-    AddChunk<kTileStrips>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
+    AddChunk<kTileStrips>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch, masses);
   for (; s < size; ++s, ++ahead.pass)
-    AddChunk<1>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch);
+    AddChunk<1>(task, chunk, ahead, first_chunk, group, s, scratch, &prefetch, masses);
   if (task.tick) task.tick();
 }
 
@@ -741,6 +865,7 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
     std::fill(scratch.o, scratch.o + group.size * strip_floats, 0.0f);
 
   Prefetcher prefetch;
+  MassTaker masses(task, group, scratch.parts);
   const int64_t passes = CeilDiv(group.size, static_cast<int64_t>(kTileStrips));
   bool first_chunk = true;
   ChunkReader reader(task);
@@ -758,7 +883,8 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
     prefetch.Start(task.soon->rows, task.soon->row_bytes,
                    passes * static_cast<int64_t>(kStripTiles) *
                        (static_cast<int64_t>(chunk.size) + CeilDiv(args.head_dim, 16)));
-    WalkChunk(task, chunk, ahead, first_chunk, group, scratch, prefetch);
+    WalkChunk(task, chunk, ahead, first_chunk, group, scratch, prefetch,
+              args.masses != nullptr ? &masses : nullptr);
     first_chunk = false;
   }
   MeansReader means(task, scratch.means);
@@ -767,17 +893,20 @@ void ComputeGroup(const RowTask& task, const StripGroup& group, bool last,
     ahead.passes = static_cast<size_t>(passes);
     ahead.strip_bytes = static_cast<size_t>(strip_floats) * sizeof(float);
     ahead.Add(chunk.k[0], chunk.v[0]);
-    WalkChunk(task, chunk, ahead, first_chunk, group, scratch, prefetch);
+    WalkChunk(task, chunk, ahead, first_chunk, group, scratch, prefetch, nullptr);
     first_chunk = false;
   }
   for (int64_t s = 0; s < group.size; ++s) {
     FinishStrip(task, scratch.o + s * strip_floats, scratch.maximum + s * kStripTokens,
                 scratch.sum + s * kStripTokens, group.FirstToken(s), scratch.rows);
+    if (args.masses != nullptr) {
+      masses.Finish(s, scratch.maximum + s * kStripTokens, scratch.sum + s * kStripTokens);
+    }
   }
 }
 
 void ComputeRowsT(const RowTask& task, float* base) {
-  const RowScratch scratch(base, task.args->head_dim);
+  const RowScratch scratch(base, *task.args);
   for (GroupReader reader(task); !reader.AtEnd();) {
     const StripGroup group = reader.Next();
     ComputeGroup(task, group, reader.AtEnd(), scratch);
@@ -794,9 +923,7 @@ namespace {
 HWY_EXPORT(ComputeRowsT);
 }  // namespace
 
-int64_t RowScratchFloats(int64_t head_dim, bool tails) {
-  return RowScratch::Floats(head_dim, tails);
-}
+int64_t RowScratchFloats(const AttentionArgs& args) { return RowScratch::Floats(args); }
 
 void ComputeRows(const RowTask& task, float* scratch) {
   HWY_DYNAMIC_DISPATCH(ComputeRowsT)(task, scratch);

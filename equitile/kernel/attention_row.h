@@ -37,7 +37,7 @@ struct UpcomingBlock {
 struct RowTask {
   const AttentionArgs* args = nullptr;
   int64_t lane = 0;
-  std::span<const int32_t> q_blocks;
+  std::span<const int32_t> rows;  // numbers in args->rows
   std::span<const int32_t> kv_blocks;
   std::span<const int32_t> skipped;  // blocks that count by their means
   LaneMeans means;
@@ -68,7 +68,8 @@ constexpr int64_t GroupStrips(int64_t head_dim) {
 // need.
 inline constexpr int64_t kStreamFloats = int64_t{16} << 20;
 
-int64_t RowScratchFloats(int64_t head_dim, bool tails);
+// Of a task of this call.
+int64_t RowScratchFloats(const AttentionArgs& args);
 void ComputeRows(const RowTask& task, float* scratch);
 
 }  // namespace equitile

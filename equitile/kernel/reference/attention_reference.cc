@@ -36,6 +36,7 @@ std::vector<double> Gather(const ConstView& view, const Lanes& lanes, int64_t la
 // What a row attends to: the tokens of its kept blocks, then the means of those that it skips.
 struct Keys {
   std::vector<int64_t> tokens;
+  std::vector<size_t> block;             // [tokens], number in the row's list
   std::vector<double> k, v;              // [keys][head_dim], of tokens and means
   std::vector<double> k_error, v_error;  // [keys][head_dim], absolute; 0 of tokens
   std::vector<double> log_count;         // [keys], of the tokens that each stands for
@@ -79,6 +80,8 @@ Keys KeysOf(const AttentionArgs& args, int64_t row) {
   Keys keys;
   for (int32_t block : args.rows->KvBlocks(row)) {
     const std::vector<int64_t> tokens = tokens_of(block);
+    keys.block.insert(keys.block.end(), tokens.size(),
+                      keys.block.empty() ? 0 : keys.block.back() + 1);
     keys.tokens.insert(keys.tokens.end(), tokens.begin(), tokens.end());
   }
   keys.k = Gather(args.k.view, args.lanes, lane, keys.tokens);
@@ -94,6 +97,21 @@ Keys KeysOf(const AttentionArgs& args, int64_t row) {
     keys.log_count.push_back(std::log(static_cast<double>(tokens.size())));
   }
   return keys;
+}
+
+// Adds one of n queries' share to the masses of the kept blocks. weight, weight_error: [keys], not
+// normalised; sum_error: relative.
+void AddMasses(const Keys& keys, std::span<const double> weight,
+               std::span<const double> weight_error, double sum, double sum_error, int64_t n,
+               AttentionReference& result) {
+  // The block's own chain, its parts' factors, the chain over queries.
+  const double own = kUnit * (kSigmas * (16.0 + std::sqrt(static_cast<double>(n))) + 4 * kExpUlps);
+  const double share = 1.0 / (sum * static_cast<double>(n));
+  for (size_t j = 0; j < keys.tokens.size(); ++j) {
+    result.masses[keys.block[j]] += weight[j] * share;
+    result.mass_tolerance[keys.block[j]] +=
+        (2.0 * weight_error[j] + weight[j] * (sum_error + own)) * share;
+  }
 }
 
 // Rounding of the output to its storage type.
@@ -121,6 +139,8 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
   result.out_tolerance.assign(static_cast<size_t>(queries * d), 0.0);
   result.lse.assign(static_cast<size_t>(queries), -std::numeric_limits<double>::infinity());
   result.lse_tolerance.assign(static_cast<size_t>(queries), 0.0);
+  result.masses.assign(args.rows->KvBlocks(row).size(), 0.0);
+  result.mass_tolerance.assign(result.masses.size(), kFlushed);
   std::vector<double> score(keys.Count()), score_error(keys.Count());
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t q_token = QueryToken(args, row, i);
@@ -160,6 +180,7 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
     if (sum == 0.0) continue;
     const double chain = kSigmas * std::sqrt(static_cast<double>(keys.Count())) * kUnit;
     const double sum_error = std::sqrt(random) / sum + chain + kExpUlps * kUnit;  // relative
+    AddMasses(keys, score, score_error, sum, sum_error, queries, result);
     const double log_sum = std::log(sum);
     result.lse[static_cast<size_t>(i)] = top + log_sum;
     result.lse_tolerance[static_cast<size_t>(i)] =

@@ -15,6 +15,8 @@ struct AttentionReference {
   std::vector<double> lse;            // [queries]
   std::vector<double> out_tolerance;  // [queries][head_dim]
   std::vector<double> lse_tolerance;  // [queries]
+  std::vector<double> masses;         // [kept blocks]
+  std::vector<double> mass_tolerance;
 };
 
 // Q, K and V must be views; means of tails are those of K and V, whatever the call was given. The
