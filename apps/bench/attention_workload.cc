@@ -72,13 +72,10 @@ AttentionWorkload::AttentionWorkload(const BlockMask& mask, const Options& optio
   v_ = RandomTensor(options.dtype, kv_shape, options.seed, 2, pool);
   out_ = Tensor(options.dtype, q_shape);
   lse_.resize(static_cast<size_t>(lanes.Count() * grid.q_tokens));
-  if (!options.orders.empty()) {
-    for (const TokenOrder order : kTokenOrders)
-      order_maps_.push_back(TokenAtPosition(options.token_grid, order));
-    for (const TokenOrder order : options.orders) {
-      orders_.push_back(order == TokenOrder::kFHW ? nullptr
-                                                  : order_maps_[static_cast<size_t>(order)].data());
-    }
+  for (const TokenOrder order : options.orders) {
+    const auto [entry, is_new] = order_maps_.try_emplace(order);
+    if (is_new) entry->second = TokenAtPosition(options.token_grid, order);
+    orders_.push_back(order == TokenOrder::kFHW ? nullptr : entry->second.data());
   }
   args_ = {.lanes = lanes,
            .grid = grid,

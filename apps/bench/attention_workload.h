@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -48,7 +49,7 @@ class AttentionWorkload {
   AttentionRows rows_;
   Tensor q_, k_, v_, out_;
   std::vector<float> lse_;
-  std::vector<std::vector<int32_t>> order_maps_;  // by TokenOrder
+  std::map<TokenOrder, std::vector<int32_t>> order_maps_;
   std::vector<const int32_t*> orders_;            // by lane
   AttentionArgs args_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "apps/cli/table.h"
@@ -135,11 +136,11 @@ Json Describe(const InspectOptions& options, const MaskFile& mask, const Summary
 }
 
 std::string OrdersText(const std::vector<TokenOrder>& orders) {
+  std::map<TokenOrder, int64_t> lanes;
+  for (TokenOrder order : orders) ++lanes[order];
   std::vector<std::string> parts;
-  for (TokenOrder order : kTokenOrders) {
-    const auto count = std::count(orders.begin(), orders.end(), order);
-    if (count > 0) parts.push_back(fmt::format("{} ({})", TokenOrderName(order), count));
-  }
+  for (const auto& [order, count] : lanes)
+    parts.push_back(fmt::format("{} ({})", TokenOrderName(order), count));
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

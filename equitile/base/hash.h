@@ -40,6 +40,12 @@ class Hasher {
     state_ = MixBits((state_ ^ static_cast<uint64_t>(value)) + 0x9e3779b97f4a7c15);
     return *this;
   }
+  template <typename T>
+    requires requires(const T& value, Hasher& hasher) { value.AddTo(hasher); }
+  Hasher& Add(const T& value) {  // a value that knows its parts
+    value.AddTo(*this);
+    return *this;
+  }
   Hasher& Add(double value) {  // by its bits: 0.0 and -0.0 differ
     uint64_t bits;
     std::memcpy(&bits, &value, sizeof(bits));

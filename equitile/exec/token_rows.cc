@@ -24,13 +24,12 @@ void ReadRows(const TokenSource& source, Lanes lanes, int64_t lane, int64_t firs
 
 LaneOrders::LaneOrders(const Problem& problem) {
   if (problem.orders.empty()) return;
-  maps_.resize(kTokenOrders.size());
   for (const TokenOrder order : problem.orders) {
     if (order == TokenOrder::kFHW) {
       by_lane_.push_back(nullptr);
       continue;
     }
-    std::vector<int32_t>& map = maps_[static_cast<size_t>(order)];
+    std::vector<int32_t>& map = maps_[order];
     if (map.empty()) map = TokenAtPosition(problem.token_grid, order);
     by_lane_.push_back(map.data());
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "equitile/exec/itinerary.h"
@@ -24,7 +25,7 @@ class LaneOrders {
   std::span<const int32_t* const> ByLane() const { return by_lane_; }
 
  private:
-  std::vector<std::vector<int32_t>> maps_;
+  std::map<TokenOrder, std::vector<int32_t>> maps_;
   std::vector<const int32_t*> by_lane_;
 };
 

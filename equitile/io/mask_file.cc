@@ -72,7 +72,7 @@ TokenOrder OrderOf(const JsonValue& name) {
   try {
     return ParseTokenOrder(name.Text());
   } catch (const InputError&) {
-    name.Fail("must be fhw, fwh, hfw, hwf, wfh or whf");
+    name.Fail("must be {}", kTokenOrderNames);
   }
 }
 

@@ -103,11 +103,11 @@ Json StagesJson(const PlanParts& parts) {
 // --- Reading ---
 
 TokenOrder OrderOf(const JsonValue& value) {
-  const std::string name = value.Text();
-  for (TokenOrder order : kTokenOrders) {
-    if (TokenOrderName(order) == name) return order;
+  try {
+    return ParseTokenOrder(value.Text());
+  } catch (const InputError&) {
+    value.Fail("must be {}", kTokenOrderNames);
   }
-  value.Fail("must be fhw, fwh, hfw, hwf, wfh or whf");
 }
 
 Problem ProblemOf(const JsonValue& root) {

@@ -195,8 +195,8 @@ class TokenOrders : public testing::TargetTest {
       .frames = 3, .height = 4, .width = 5, .text_before = 7, .text_after = 6};
 
   TokenOrders() {
-    for (size_t lane = 0; lane < kTokenOrders.size(); ++lane) {
-      maps_.push_back(TokenAtPosition(kGrid, kTokenOrders[lane]));
+    for (size_t lane = 0; lane < kAxisOrders.size(); ++lane) {
+      maps_.push_back(TokenAtPosition(kGrid, kAxisOrders[lane]));
     }
     for (const auto& map : maps_) pointers_.push_back(map.data());
   }

@@ -136,7 +136,7 @@ TEST_P(StripsTest, InEveryTokenOrder) {
         rows[t * 24 + dim] = ElementsOf(view)(lane, first + t, dim);
     }
   };
-  for (const TokenOrder order : kTokenOrders) {
+  for (const TokenOrder order : kAxisOrders) {
     const std::vector<int32_t> token_at_position = TokenAtPosition(grid, order);
     for (const TokenSource& source : {TokenSource(view), TokenSource(RowProducer(produce))}) {
       ExpectPacked({.source = &source,

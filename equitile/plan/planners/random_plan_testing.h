@@ -43,7 +43,7 @@ class RandomCase {
       const int64_t tokens = problem.token_grid.Tokens();
       problem.grid = {.q_tokens = tokens, .kv_tokens = tokens, .block_tokens = block};
       for (int64_t lane = 0; lane < problem.lanes.Count(); ++lane) {
-        problem.orders.push_back(kTokenOrders[static_cast<size_t>(Between(0, 5))]);
+        problem.orders.push_back(AnyOrder());
       }
     } else {
       const int64_t q_tokens = Sized(1, 200 * 64 / 4);
@@ -52,6 +52,13 @@ class RandomCase {
                       .block_tokens = block};
     }
     return CheckedProblem(problem);
+  }
+
+  TokenOrder AnyOrder() {
+    const auto kind = static_cast<size_t>(Between(0, 7));
+    if (kind < kAxisOrders.size()) return kAxisOrders[kind];
+    return kind == 6 ? TokenOrder::kHilbert
+                     : TokenOrder::Tiles(Between(1, 3), Between(1, 4), Between(1, 5));
   }
 
   BlockMask MakeMask(const Problem& problem) {

@@ -1,6 +1,7 @@
 #include "equitile/plan/predict/traffic.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -102,6 +103,10 @@ class LaneSorter {
  public:
   explicit LaneSorter(const Plan& plan) : plan_(plan) {
     alike_.reserve(plan.parts().row_maps.size());
+    std::map<TokenOrder, int64_t> known;
+    for (TokenOrder order : plan.problem().orders)
+      order_of_lane_.push_back(known.try_emplace(order, std::ssize(known)).first->second);
+    orders_ = std::max<int64_t>(1, std::ssize(known));
   }
 
   // Those of `lanes`, which have one row map or whose rows do not matter, of one batch item and
@@ -113,7 +118,7 @@ class LaneSorter {
       if (!lanes.empty()) alike_.push_back({.lane = lanes[0], .count = std::ssize(lanes)});
       return alike_;
     }
-    number_.assign(static_cast<size_t>(problem.lanes.batch * kOrders), -1);
+    number_.assign(static_cast<size_t>(problem.lanes.batch * orders_), -1);
     for (int32_t lane : lanes) Add(lane, 0);
     return alike_;
   }
@@ -122,7 +127,7 @@ class LaneSorter {
   std::span<const AlikeLanes> All() {
     const PlanParts& parts = plan_.parts();
     alike_.clear();
-    number_.assign(parts.row_maps.size() * static_cast<size_t>(parts.problem.lanes.batch * kOrders),
+    number_.assign(parts.row_maps.size() * static_cast<size_t>(parts.problem.lanes.batch * orders_),
                    -1);
     for (int32_t lane = 0; lane < std::ssize(parts.map_of_lane); ++lane)
       Add(lane, parts.map_of_lane[static_cast<size_t>(lane)]);
@@ -130,12 +135,10 @@ class LaneSorter {
   }
 
  private:
-  static constexpr int64_t kOrders = static_cast<int64_t>(kTokenOrders.size());
-
   void Add(int32_t lane, int64_t map) {
     const Problem& problem = plan_.problem();
-    const int64_t kind = (map * problem.lanes.batch + problem.lanes.BatchOf(lane)) * kOrders +
-                         static_cast<int64_t>(problem.OrderOf(lane));
+    const int64_t kind = (map * problem.lanes.batch + problem.lanes.BatchOf(lane)) * orders_ +
+                         (order_of_lane_.empty() ? 0 : order_of_lane_[static_cast<size_t>(lane)]);
     int32_t& index = number_[static_cast<size_t>(kind)];
     if (index < 0) {
       index = static_cast<int32_t>(alike_.size());
@@ -146,6 +149,8 @@ class LaneSorter {
   }
 
   const Plan& plan_;
+  int64_t orders_ = 1;                  // different ones
+  std::vector<int64_t> order_of_lane_;  // their numbers; empty: all in home order
   std::vector<int32_t> number_;
   std::vector<AlikeLanes> alike_;
 };
