@@ -15,7 +15,7 @@
 #include "equitile/io/plan_report_json.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/target.h"
-#include "equitile/plan/core/mask_hash.h"
+#include "equitile/pattern/mask_hash.h"
 #include "equitile/plan/core/program.h"
 #include "equitile/plan/planners/planner.h"
 #include "equitile/plan/planners/report.h"

@@ -136,7 +136,8 @@ class Workload {
     const Lanes lanes{.batch = options.batch, .heads = config.heads};
     attention_.emplace(
         executor_,
-        std::vector{BlockMask::Dense(lanes, {.q_tokens = Tokens(), .kv_tokens = Tokens()})},
+        std::make_unique<ConstantMasks>(
+            BlockMask::Dense(lanes, {.q_tokens = Tokens(), .kv_tokens = Tokens()})),
         LayerAttention::Options{.head_dim = config.head_dim, .layers = config.layers});
   }
 

@@ -49,7 +49,7 @@ class ParallelBench {
       : request_(request), comm_(comm), pool_(threads) {
     AgreeOnTarget(comm);
     const MaskFile file = MaskOf(request.plan);
-    mask_ = file.layers[static_cast<size_t>(request.plan.layer.value_or(0))];
+    masks_ = file.MasksOf(static_cast<size_t>(request.plan.layer.value_or(0)));
     PlanFlags flags = request.plan;
     flags.ranks = comm.size();
     flags.node_of = comm.NodeOf();
@@ -57,10 +57,10 @@ class ParallelBench {
     if (flags.machine.empty() && !flags.kernel_gflops) {
       const Machine machine = Calibrate(comm, pool_,
                                         {.head_dims = {flags.head_dim},
-                                         .blocks = {mask_.grid().block_tokens},
+                                         .blocks = {masks_.blocks().grid().block_tokens},
                                          .links = flags.link.empty()});
-      ApplyMachine(machine, mask_.grid().block_tokens, "f32", options_.cluster);
-      options_.cost = CostInPicoseconds(options_.cluster, mask_.grid());
+      ApplyMachine(machine, masks_.blocks().grid().block_tokens, "f32", options_.cluster);
+      options_.cost = CostInPicoseconds(options_.cluster, masks_.blocks().grid());
     }
     options_.cluster.wire.value_bytes = DTypeBytes(ParseDType(request.wire));
   }
@@ -72,13 +72,14 @@ class ParallelBench {
                          .modelled_pack_seconds_per_byte = 0};
     if (comm_.models_compute()) {
       exec.modelled_seconds = [this](const Work& work) {
-        return static_cast<double>(work.blocks) * options_.cluster.BlockSeconds(mask_.grid()) +
+        return static_cast<double>(work.blocks) *
+                   options_.cluster.BlockSeconds(masks_.blocks().grid()) +
                static_cast<double>(work.rows) * options_.cluster.row_seconds;
       };
       exec.modelled_pack_seconds_per_byte = options_.cluster.pack_seconds_per_byte;
     }
     Executor executor(comm_, pool_, exec);
-    const ParallelWorkload workload(mask_, options_, request_.plan.head_dim, comm_.rank(),
+    const ParallelWorkload workload(masks_, options_, request_.plan.head_dim, comm_.rank(),
                                     exec.wire, pool_);
     if (!request_.trace.empty()) trace_ = std::make_unique<Trace>(comm_);
     std::vector<Contender> contenders;
@@ -141,8 +142,8 @@ class ParallelBench {
 
   Contender Prepare(const PlannerSpec& spec, Executor& executor) {
     auto plan = [&] {
-      RowCounts rows(mask_);
-      return MakePlan(spec, mask_, rows, options_);
+      RowCounts rows(masks_.blocks());
+      return MakePlan(spec, masks_, rows, options_);
     };
     plan();  // code and memory are touched for the first time, as before the runs
     comm_.Barrier();
@@ -156,7 +157,7 @@ class ParallelBench {
     const double planned = comm_.Now();
     comm_.Barrier();  // hashes are compared next: nobody's time is another's planning
     const double lowering = comm_.Now();
-    contender.part = executor.Prepare(contender.made.plan, mask_, request_.plan.head_dim);
+    contender.part = executor.Prepare(contender.made.plan, masks_, request_.plan.head_dim);
     const double lowered = comm_.Now();
     if (trace_)
       trace_->Add(RunEvent{.kind = RunEvent::Kind::kPlan, .begin = begin, .end = lowered}, -1, 0);
@@ -169,9 +170,9 @@ class ParallelBench {
     std::vector<Repeat>& repeats = contender.repeats;
     std::sort(repeats.begin(), repeats.end(),
               [](const Repeat& a, const Repeat& b) { return a.seconds < b.seconds; });
-    RowCounts rows(mask_);
-    const Score score = ScorePlan(contender.made.plan, mask_, rows, options_.cost, options_.cluster,
-                                  std::move(contender.made.work));
+    RowCounts rows(masks_.blocks());
+    const Score score = ScorePlan(contender.made.plan, masks_.blocks(), rows, options_.cost,
+                                  options_.cluster, std::move(contender.made.work));
     const Prediction prediction =
         Simulate(contender.part->program, *contender.part->homes, score.work, options_.cluster);
     AddRow(contender.spec, repeats[(repeats.size() - 1) / 2], contender.plan_seconds,
@@ -191,7 +192,7 @@ class ParallelBench {
   const Request& request_;
   Communicator& comm_;
   ThreadPool pool_;
-  BlockMask mask_;
+  LaneMasks masks_;
   PlanOptions options_;
   std::unique_ptr<Trace> trace_;
   Table table_{{{"planner"},

@@ -69,18 +69,18 @@ void RunBench(const BenchPlanOptions& options) {
   for (const Case& size : CasesOf(options)) {
     const SyntheticSpec spec = ParseSyntheticSpec(
         fmt::format("{},heads={},blocks={}", options.mask, size.heads, size.blocks));
-    const BlockMask mask = MakeSyntheticMask(spec);
+    const LaneMasks masks(MakeSyntheticMask(spec));
     PlanOptions plan_options;
     plan_options.ranks = static_cast<int32_t>(size.ranks);
     for (const std::string& planner : options.planners) {
       const PlannerSpec planner_spec =
           ParsePlanner(SpecFor(planner, size.ranks), plan_options.ranks);
-      TimedPlan best = PlanWithClock(planner_spec, mask, plan_options);
-      if (const auto violation = Validate(Lower(best.plan, mask), mask))
+      TimedPlan best = PlanWithClock(planner_spec, masks, plan_options);
+      if (const auto violation = Validate(Lower(best.plan, masks), masks.blocks()))
         throw Error("{}: {}", planner, *violation);
       for (int64_t i = 1; i < options.repeat; ++i) {
         best.plan_seconds = std::min(best.plan_seconds,
-                                     PlanWithClock(planner_spec, mask, plan_options).plan_seconds);
+                                     PlanWithClock(planner_spec, masks, plan_options).plan_seconds);
       }
       const int64_t rows = size.heads * size.blocks;
       table.Add({planner_spec.Text(), size.heads, size.blocks, size.ranks, rows,

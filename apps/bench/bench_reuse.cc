@@ -46,10 +46,12 @@ void Run(const Request& request) {
         {.planner = spec, .plan = options, .rule = {.threshold = request.threshold.value_or(0)}},
         ClockOf(comm));
     double attention = 0;
-    for (const BlockMask& mask : file.layers) {
-      const Plan& plan = balancer.PlanFor(0, mask);
+    for (size_t step = 0; step < file.layers.size(); ++step) {
+      const LaneMasks masks = file.MasksOf(step);
+      const BlockMask& mask = masks.blocks();
+      const Plan& plan = *balancer.PlanFor(0, masks).plan;
       RowCounts rows(mask);
-      attention += Simulate(Lower(plan, mask), HomeMap(plan.problem()),
+      attention += Simulate(Lower(plan, masks), HomeMap(plan.problem()),
                             CountStageWork(plan, mask, rows.Blocks()), options.cluster)
                        .seconds;
     }

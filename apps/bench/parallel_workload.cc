@@ -24,12 +24,13 @@ float NumberAt(uint64_t tensor, uint64_t index) {
 
 }  // namespace
 
-ParallelWorkload::ParallelWorkload(const BlockMask& mask, const PlanOptions& options,
+ParallelWorkload::ParallelWorkload(const LaneMasks& masks, const PlanOptions& options,
                                    int64_t head_dim, int32_t rank, DType wire, ThreadPool& pool)
-    : mask_(mask), problem_(ProblemFor(mask, options)), head_dim_(head_dim), wire_(wire) {
-  if (mask.grid().q_tokens != mask.grid().kv_tokens) {
+    : masks_(masks), problem_(ProblemFor(masks, options)), head_dim_(head_dim), wire_(wire) {
+  const BlockGrid& grid = masks.blocks().grid();
+  if (grid.q_tokens != grid.kv_tokens) {
     throw InputError("a mask of {} queries and {} keys: self-attention has as many of both",
-                     mask.grid().q_tokens, mask.grid().kv_tokens);
+                     grid.q_tokens, grid.kv_tokens);
   }
   line_ = HomeLine(HomeMap(problem_), problem_, rank);
   const int64_t row = problem_.lanes.heads * head_dim;
@@ -83,7 +84,7 @@ double ParallelWorkload::ErrorOf(int64_t lane, int64_t position, const int32_t* 
   const int64_t query = token_at(position);
   std::vector<double> scores, sum(static_cast<size_t>(head_dim_), 0);
   std::vector<int64_t> keys;
-  mask_.ForEachKept(lane, position / problem_.grid.block_tokens, [&](int64_t block) {
+  masks_.blocks().ForEachKept(lane, position / problem_.grid.block_tokens, [&](int64_t block) {
     const Range positions = problem_.grid.KvBlockTokens(block);
     for (int64_t p = positions.begin; p < positions.end; ++p) keys.push_back(token_at(p));
   });

@@ -15,7 +15,7 @@ namespace equitile {
 
 class ParallelWorkload {
  public:
-  ParallelWorkload(const BlockMask& mask, const PlanOptions& options, int64_t head_dim,
+  ParallelWorkload(const LaneMasks& masks, const PlanOptions& options, int64_t head_dim,
                    int32_t rank, DType wire, ThreadPool& pool);
 
   const LayerCall& Call() const { return call_; }
@@ -28,7 +28,7 @@ class ParallelWorkload {
   void Fill(uint64_t tensor, ThreadPool& pool);
   double ErrorOf(int64_t lane, int64_t token, const int32_t* order) const;
 
-  const BlockMask& mask_;
+  LaneMasks masks_;
   Problem problem_;
   int64_t head_dim_;
   DType wire_;

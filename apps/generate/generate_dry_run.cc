@@ -11,14 +11,14 @@
 namespace equitile {
 namespace {
 
-BlockMask MaskOfLayer(const GenerateRequest& request) {
-  if (request.mask) return request.mask->layers.front();
+LaneMasks MaskOfLayer(const GenerateRequest& request) {
+  if (request.mask) return request.mask->First();
   const int64_t tokens = VideoTokens(request.transformer, request.config);
   return BlockMask::Dense({.batch = request.config.Passes(), .heads = request.transformer.heads},
                           {.q_tokens = tokens, .kv_tokens = tokens});
 }
 
-PlanReport LayoutOf(const GenerateRequest& request, const BlockMask& mask, int32_t ranks) {
+PlanReport LayoutOf(const GenerateRequest& request, const LaneMasks& masks, int32_t ranks) {
   PlanOptions options;
   options.ranks = ranks;
   options.reproducible = request.flags.reproducible;
@@ -26,11 +26,7 @@ PlanReport LayoutOf(const GenerateRequest& request, const BlockMask& mask, int32
   if (request.machine) {
     ApplyMachine(*request.machine, BlockGrid().block_tokens, "f32", options.cluster);
   }
-  if (request.mask) {
-    options.orders = request.mask->orders;
-    if (request.mask->grid) options.token_grid = *request.mask->grid;
-  }
-  return ReportPlanners({ParsePlanner(request.planner, ranks)}, mask, options).front();
+  return ReportPlanners({ParsePlanner(request.planner, ranks)}, masks, options).front();
 }
 
 struct Seconds {
@@ -38,10 +34,7 @@ struct Seconds {
 };
 
 double MeanDensity(const GenerateRequest& request) {
-  if (!request.mask) return 1.0;
-  double sum = 0.0;
-  for (const BlockMask& layer : request.mask->layers) sum += layer.Density();
-  return sum / static_cast<double>(request.mask->layers.size());
+  return request.mask ? request.mask->Density() : 1.0;
 }
 
 Seconds EstimateSeconds(const GenerateRequest& request, double rho, int32_t ranks, int threads) {
@@ -75,8 +68,7 @@ std::string Text(int64_t bytes) {
 
 void PrintDryRun(const GenerateRequest& request, int32_t ranks, int threads) {
   const GenerationConfig& config = request.config;
-  const BlockMask mask = MaskOfLayer(request);
-  const PlanReport layout = LayoutOf(request, mask, ranks);
+  const PlanReport layout = LayoutOf(request, MaskOfLayer(request), ranks);
   const std::string planner = layout.chosen.empty() ? layout.planner : layout.chosen;
   const RunBytes bytes = CountRunBytes(request, layout.buffer_bytes_max, ranks, threads);
   const Seconds seconds = EstimateSeconds(request, layout.rho, ranks, threads);

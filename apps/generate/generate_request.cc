@@ -20,7 +20,6 @@
 #include "equitile/io/safetensors.h"
 #include "equitile/model/sampling/denoise.h"
 #include "equitile/model/text/text_clean.h"
-#include "equitile/plan/core/mask_hash.h"
 #include "equitile/plan/planners/planner.h"
 
 namespace equitile {
@@ -220,20 +219,20 @@ void CheckAxis(const char* what, int64_t patches, int64_t most) {
 }
 
 // Blocks of another grid would be other tokens, even of as many.
-void CheckMaskGrid(const MaskFile& mask, const std::string& path, const GenerationConfig& config,
+void CheckMaskGrid(const MaskTable& mask, const std::string& path, const GenerationConfig& config,
                    const WanConfig& model) {
   const TokenGrid video{.frames = config.LatentFrames() / model.patch.frames,
                         .height = config.LatentHeight() / model.patch.height,
                         .width = config.LatentWidth() / model.patch.width};
-  if (!mask.grid || *mask.grid == video) return;
-  if (mask.grid->text_before != 0 || mask.grid->text_after != 0) {
+  const std::optional<TokenGrid>& grid = mask.grid();
+  if (!grid || *grid == video) return;
+  if (grid->text_before != 0 || grid->text_after != 0) {
     throw InputError("{}: has text tokens; the self-attention of Wan has none", path);
   }
   throw InputError(
       "{}: is for a grid of {}x{}x{} tokens (frames, height, width), the video has "
       "{}x{}x{}",
-      path, mask.grid->frames, mask.grid->height, mask.grid->width, video.frames, video.height,
-      video.width);
+      path, grid->frames, grid->height, grid->width, video.frames, video.height, video.width);
 }
 
 void CheckModelSizes(const GenerationConfig& config, const WanConfig& model) {
@@ -242,24 +241,22 @@ void CheckModelSizes(const GenerationConfig& config, const WanConfig& model) {
   CheckAxis("width", config.LatentWidth() / model.patch.width, model.rope_max_seq_len);
 }
 
-// For both passes, from a file for one or two.
-MaskFile AttentionMask(MaskFile file, const std::string& path, const GenerationConfig& config,
-                       const WanConfig& model) {
-  MaskFile mask = WithBatch(std::move(file), config.Passes());
-  const int64_t tokens = VideoTokens(model, config), layers = std::ssize(mask.layers);
-  const BlockGrid& grid = mask.layers.front().grid();
-  if (mask.lanes().heads != model.heads) {
-    throw InputError("{}: has {} heads, the model {}", path, mask.lanes().heads, model.heads);
+// For both passes, from files for one or two.
+MaskTable AttentionMask(const MaskTable& read, const std::string& path,
+                        const GenerationConfig& config, const WanConfig& model) {
+  MaskTable mask = read.ForBatch(config.Passes());
+  const int64_t tokens = VideoTokens(model, config);
+  const BlockMask& first = mask.First().blocks();
+  if (first.lanes().heads != model.heads) {
+    throw InputError("{}: has {} heads, the model {}", path, first.lanes().heads, model.heads);
   }
+  const BlockGrid& grid = first.grid();
   if (grid.q_tokens != tokens || grid.kv_tokens != tokens) {
     throw InputError("{}: is for {} x {} tokens, the video has {}", path, grid.q_tokens,
                      grid.kv_tokens, tokens);
   }
-  if (layers != 1 && layers != model.layers) {
-    throw InputError("{}: has {} layers, the model {}; one for all would work too", path, layers,
-                     model.layers);
-  }
   CheckMaskGrid(mask, path, config, model);
+  mask.CheckCovers({0, config.steps}, model.layers);
   return mask;
 }
 
@@ -271,12 +268,9 @@ void SetAttention(const std::string& text, GenerateRequest& request) {
   }
   if (text == kMask) throw InputError("--attention {}: FILE is missing", text);
   const std::string path = request.MaskPath().string();
-  MaskFile file = ReadMaskFile(path);
-  Hasher hasher;
-  for (const BlockMask& layer : file.layers) hasher.Add(HashMask(layer));
-  for (TokenOrder order : file.orders) hasher.Add(order);
-  request.mask_hash = hasher.Digest();
-  request.mask = AttentionMask(std::move(file), path, request.config, request.transformer);
+  const MaskTable table = MaskTable::Read(path);
+  request.mask_hash = table.hash();
+  request.mask = AttentionMask(table, path, request.config, request.transformer);
 }
 
 // Opens every part, so that whatever is wrong with a header is said before work begins.

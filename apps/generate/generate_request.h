@@ -12,12 +12,12 @@
 #include "apps/cli/ranks.h"
 #include "equitile/generate/run_checkpoint.h"
 #include "equitile/io/checkpoint_folder.h"
-#include "equitile/io/mask_file.h"
 #include "equitile/io/video_writer.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/text/tokenizer.h"
 #include "equitile/model/wan/wan_config.h"
 #include "equitile/plan/predict/machine.h"
+#include "equitile/sparsity/file_masks.h"
 #include "equitile/tensor/dtype.h"
 
 namespace equitile {
@@ -82,7 +82,7 @@ struct GenerateRequest {
   TokenizerKind tokenizer = TokenizerKind::kJson;
   std::string tokenizer_name = "json";
   std::string attention = "dense";
-  std::optional<MaskFile> mask;  // for `config.Passes()` items
+  std::optional<MaskTable> mask;  // for `config.Passes()` items
   uint64_t mask_hash = 0;
   std::string planner = "auto";
   std::string wire = "f32";

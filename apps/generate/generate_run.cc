@@ -59,16 +59,12 @@ std::string PartsText(const PartSeconds& s) {
 }
 
 // What self-attention of all layers and steps took on this rank.
-Json AttentionReport(const AttentionLayers& runs) {
-  const RunStats& totals = runs.Totals();
-  return {{"runs", runs.Runs()},
-          {"seconds", totals.seconds},
-          {"compute_seconds", totals.compute_seconds},
-          {"pack_seconds", totals.pack_seconds},
-          {"wait_seconds", totals.wait_seconds},
-          {"plan_seconds", runs.PlanSeconds()},
-          {"bytes_sent", totals.bytes_sent},
-          {"bytes_received", totals.bytes_received},
+Json AttentionReport(const LayerAttention& attention) {
+  const RunStats totals = attention.Totals();
+  return {{"runs", attention.records().size()},        {"seconds", totals.seconds},
+          {"compute_seconds", totals.compute_seconds}, {"pack_seconds", totals.pack_seconds},
+          {"wait_seconds", totals.wait_seconds},       {"plan_seconds", attention.PlanSeconds()},
+          {"bytes_sent", totals.bytes_sent},           {"bytes_received", totals.bytes_received},
           {"buffer_bytes", totals.buffer_bytes}};
 }
 
@@ -194,7 +190,6 @@ class RankRun {
     step_seconds_.clear();
     DenoiseHooks hooks;
     hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
-    hooks.first_step = first_step_;
     hooks.resume = Leads() && resume ? &resume->state : nullptr;
     const Stopwatch watch;
     const DenoiseResult result = pipeline_.Denoise(config, rows[index + 1], rows[0], hooks);
@@ -225,9 +220,9 @@ class RankRun {
     std::string line = fmt::format("step {}/{}  {:.2f} s/it  ETA {:.0f}s", step.done, step.steps,
                                    mean, mean * static_cast<double>(step.steps - step.done));
     double rho = 0.0;
-    const std::vector<LayerLayout> layouts = pipeline_.Layouts();
-    for (const LayerLayout& layout : layouts) rho = std::max(rho, layout.rho);
-    if (comm_.size() > 1) line += fmt::format("  ρ {:.3f} {}", rho, layouts.front().planner);
+    const std::vector<LayerRecord> layers = pipeline_.SelfAttentionRuns()->LastOfLayers();
+    for (const LayerRecord& layer : layers) rho = std::max(rho, layer.rho_after);
+    if (comm_.size() > 1) line += fmt::format("  ρ {:.3f} {}", rho, layers.front().planner);
     return line;
   }
 
@@ -322,12 +317,12 @@ class RankRun {
 
   Json Report(const GenerateTask& task) const {
     Json layouts = Json::array();
-    for (const LayerLayout& layout : pipeline_.Layouts()) {
+    const LayerAttention& attention = *pipeline_.SelfAttentionRuns();
+    for (const LayerRecord& layer : attention.LastOfLayers()) {
       layouts.push_back(
-          {{"planner", layout.planner}, {"rho", layout.rho}, {"density", layout.density}});
+          {{"planner", layer.planner}, {"rho", layer.rho_after}, {"density", layer.density}});
     }
-    const BalanceReport balance = pipeline_.Balance();
-    const AttentionLayers* runs = pipeline_.AttentionRuns();
+    const BalanceReport balance = attention.Balance();
     Json seconds = {{"load", seconds_.load},     {"text", seconds_.text},
                     {"steps", seconds_.steps},   {"checkpoints", seconds_.checkpoints},
                     {"decode", seconds_.decode}, {"write", seconds_.write},
@@ -350,7 +345,7 @@ class RankRun {
                 {"seconds", balance.seconds},
                 {"rho_before", balance.rho_before},
                 {"rho_after", balance.rho_after}}},
-              {"attention", runs == nullptr ? Json() : AttentionReport(*runs)},
+              {"attention", AttentionReport(attention)},
               {"seconds", seconds},
               {"step_seconds", step_seconds_}}}};
   }
@@ -362,12 +357,12 @@ class RankRun {
                Counted(config.frames, "frame"), config.width, config.height,
                Counted(config.steps, "step"), task.seed, seconds_.Total(), PartsText(seconds_));
     if (!request_.flags.verbose) return;
-    const std::vector<LayerLayout> layouts = pipeline_.Layouts();
-    for (size_t layer = 0; layer < layouts.size(); ++layer) {
-      fmt::print(stderr, "layer {}: {}, rho {:.4f}, density {:.3f}\n", layer,
-                 layouts[layer].planner, layouts[layer].rho, layouts[layer].density);
+    const LayerAttention& attention = *pipeline_.SelfAttentionRuns();
+    for (const LayerRecord& layer : attention.LastOfLayers()) {
+      fmt::print(stderr, "layer {}: {}, rho {:.4f}, density {:.3f}\n", layer.layer, layer.planner,
+                 layer.rho_after, layer.density);
     }
-    const BalanceReport balance = pipeline_.Balance();
+    const BalanceReport balance = attention.Balance();
     fmt::print(stderr, "plans: {} made, {} kept, {:.3f} s\n", balance.made, balance.kept,
                balance.seconds);
   }

@@ -13,8 +13,8 @@
 #include "equitile/io/json_value.h"
 #include "equitile/io/mask_file.h"
 #include "equitile/io/plan_file.h"
+#include "equitile/pattern/mask_hash.h"
 #include "equitile/plan/core/home_map.h"
-#include "equitile/plan/core/mask_hash.h"
 #include "equitile/plan/core/validate.h"
 #include "equitile/plan/predict/measure.h"
 #include "equitile/plan/predict/score.h"
@@ -52,7 +52,7 @@ std::optional<Plan> CheckFile(const PlanFile& file, Findings& findings) {
   }
 }
 
-BlockMask MaskFor(const InspectOptions& options, const Problem& problem) {
+LaneMasks MaskFor(const InspectOptions& options, const Problem& problem) {
   MaskFile mask = ReadMaskFile(options.mask);
   if (mask.lanes().batch != problem.lanes.batch) mask = WithBatch(mask, problem.lanes.batch);
   const int64_t layers = std::ssize(mask.layers), layer = options.layer.value_or(0);
@@ -60,7 +60,7 @@ BlockMask MaskFor(const InspectOptions& options, const Problem& problem) {
     throw InputError("{}: has {} layers; choose one with --layer", options.mask, layers);
   if (layer >= layers)
     throw InputError("--layer {}: {} has {}, counted from 0", layer, options.mask, layers);
-  return mask.layers[static_cast<size_t>(layer)];
+  return mask.MasksOf(static_cast<size_t>(layer));
 }
 
 void CheckWork(const PlanFile& file, const std::vector<int64_t>& work, Findings& findings) {
@@ -95,16 +95,17 @@ std::vector<int64_t> WorkOf(const PlanFile& file, const Plan& plan, const BlockM
   return work;
 }
 
-void CheckAgainstMask(const PlanFile& file, const std::optional<Plan>& plan, const BlockMask& mask,
+void CheckAgainstMask(const PlanFile& file, const std::optional<Plan>& plan, const LaneMasks& masks,
                       Findings& findings) {
-  CheckMaskFits(file.parts.problem, mask);
+  CheckMaskFits(CanonicalOrders(file.parts.problem), masks);
+  const BlockMask& mask = masks.blocks();
   findings.Check(HashMask(mask) == file.mask_hash, "mask hash",
                  "the plan was made for another mask");
   if (!plan) {
     if (file.cost.row == 0) CheckWork(file, WorkOfOwners(file, mask), findings);
     return;
   }
-  const std::optional<std::string> violation = Validate(Lower(*plan, mask), mask);
+  const std::optional<std::string> violation = Validate(Lower(*plan, masks), mask);
   findings.Check(!violation, "every kept block exactly once", violation.value_or(""));
   CheckWork(file, WorkOf(file, *plan, mask), findings);
 }

@@ -13,7 +13,7 @@
 #include "equitile/io/atomic_write.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/plan_file.h"
-#include "equitile/plan/core/mask_hash.h"
+#include "equitile/pattern/mask_hash.h"
 
 namespace equitile {
 namespace {
@@ -134,10 +134,11 @@ void Run(const PlanCommand& command) {
   for (int64_t i = 0; i < std::ssize(mask.layers); ++i) {
     if (command.flags.layer && *command.flags.layer != i) continue;
     const BlockMask& layer = mask.layers[static_cast<size_t>(i)];
-    layers.push_back({.source = SourceOf(command.flags),
-                      .layer = mask.has_layer_axis ? std::optional(i) : std::nullopt,
-                      .mask = layer,
-                      .plans = ReportPlanners(specs, layer, options)});
+    layers.push_back(
+        {.source = SourceOf(command.flags),
+         .layer = mask.has_layer_axis ? std::optional(i) : std::nullopt,
+         .mask = layer,
+         .plans = ReportPlanners(specs, mask.MasksOf(static_cast<size_t>(i)), options)});
   }
   if (!command.out.empty()) {
     const PlanReport& best = layers.front().plans.front();

@@ -108,8 +108,6 @@ PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
   if (!flags.ranks) throw InputError("--for-ranks N is missing: how many ranks to plan for");
   PlanOptions options;
   options.ranks = static_cast<int32_t>(*flags.ranks);
-  options.orders = mask.orders;
-  if (mask.grid) options.token_grid = *mask.grid;
   options.reproducible = flags.reproducible;
   options.dbsp.reward = flags.reward;
   options.dbsp.blocks = flags.dbsp_blocks == "swap" ? DbspBlocks::kSwap : DbspBlocks::kBiasedGreedy;

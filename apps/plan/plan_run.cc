@@ -13,14 +13,15 @@ constexpr int kMostRuns = 500;
 
 }  // namespace
 
-TimedPlan PlanWithClock(const PlannerSpec& spec, const BlockMask& mask,
+TimedPlan PlanWithClock(const PlannerSpec& spec, const LaneMasks& masks,
                         const PlanOptions& options) {
+  const BlockMask& mask = masks.blocks();
   TimedPlan best;
   const Stopwatch all_runs;
   for (int run = 0; run < kMostRuns && (run == 0 || all_runs.Seconds() < kEnoughSeconds); ++run) {
     const Stopwatch watch;
     RowCounts rows(mask);
-    MadePlan made = MakePlan(spec, mask, rows, options);
+    MadePlan made = MakePlan(spec, masks, rows, options);
     TimedPlan timed{.plan = std::move(made.plan), .score = {}, .chosen = {}, .plan_seconds = 0};
     timed.score =
         ScorePlan(timed.plan, mask, rows, options.cost, options.cluster, std::move(made.work));
@@ -31,13 +32,13 @@ TimedPlan PlanWithClock(const PlannerSpec& spec, const BlockMask& mask,
   return best;
 }
 
-std::vector<PlanReport> ReportPlanners(const std::vector<PlannerSpec>& specs, const BlockMask& mask,
-                                       const PlanOptions& options) {
-  RowCounts rows(mask);
+std::vector<PlanReport> ReportPlanners(const std::vector<PlannerSpec>& specs,
+                                       const LaneMasks& masks, const PlanOptions& options) {
+  RowCounts rows(masks.blocks());
   std::vector<PlanReport> reports;
   for (const PlannerSpec& spec : specs) {
-    TimedPlan timed = PlanWithClock(spec, mask, options);
-    reports.push_back(MakeReport(timed.plan, timed.score, mask, rows, options));
+    TimedPlan timed = PlanWithClock(spec, masks, options);
+    reports.push_back(MakeReport(timed.plan, timed.score, masks, rows, options));
     reports.back().planner = spec.Text();
     reports.back().chosen = timed.chosen;
     reports.back().plan_seconds = timed.plan_seconds;

@@ -16,10 +16,11 @@ struct TimedPlan {
   double plan_seconds = 0;  // costs + plan + rho, moved, bytes; the best of up to twenty runs
 };
 
-TimedPlan PlanWithClock(const PlannerSpec& spec, const BlockMask& mask, const PlanOptions& options);
+TimedPlan PlanWithClock(const PlannerSpec& spec, const LaneMasks& masks,
+                        const PlanOptions& options);
 
 // Reports of all planners, best first.
-std::vector<PlanReport> ReportPlanners(const std::vector<PlannerSpec>& specs, const BlockMask& mask,
-                                       const PlanOptions& options);
+std::vector<PlanReport> ReportPlanners(const std::vector<PlannerSpec>& specs,
+                                       const LaneMasks& masks, const PlanOptions& options);
 
 }  // namespace equitile

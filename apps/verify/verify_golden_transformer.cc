@@ -40,7 +40,7 @@ class FileCheck {
         latent_(WholePatches(stored_latent_, config_.patch)),
         grid_(PatchGrid(latent_, config_.patch)),
         rows_(GoldenRows(golden_.tensors(), grid_.VideoTokens())),
-        attention_(run.pipeline.Attention(), {DenseMask()},
+        attention_(run.pipeline.Attention(), std::make_unique<ConstantMasks>(DenseMask()),
                    {.head_dim = config_.head_dim, .layers = config_.layers}) {}
 
   void Run() {

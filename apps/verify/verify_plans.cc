@@ -24,12 +24,10 @@ MaskFile MaskFor(const VerifyPlansRequest& request) {
   return MaskOf(flags);
 }
 
-Verification::Options OptionsFor(const VerifyPlansRequest& request, const MaskFile& mask) {
+Verification::Options OptionsFor(const VerifyPlansRequest& request) {
   Verification::Options options;
   options.head_dim = request.head_dim;
   options.seed = static_cast<uint64_t>(request.seed);
-  options.plan.orders = mask.orders;
-  if (mask.grid) options.plan.token_grid = *mask.grid;
   options.plan.cluster.wire.head_dim = request.head_dim;
   return options;
 }
@@ -103,7 +101,7 @@ void VerifyUnderLauncher(const VerifyPlansRequest& request) {
     AgreeOnTarget(comm);
     const MaskFile mask = MaskFor(request);
     ThreadPool pool(threads);
-    const Verification verification(mask.layers.front(), OptionsFor(request, mask), pool,
+    const Verification verification(mask.MasksOf(0), OptionsFor(request), pool,
                                     [&comm] { comm.Poll(); });
     Report report(request.json);
     const bool prints = comm.rank() == 0;
@@ -122,7 +120,7 @@ void VerifyHere(const VerifyPlansRequest& request) {
   // A list of planners is for one number of ranks: degrees are checked before anything is run.
   for (int64_t ranks : request.ranks) ParsePlanners(request.planners, static_cast<int32_t>(ranks));
   ThreadPool pool(ThreadsPerRank(request.on, 1));
-  const Verification verification(mask.layers.front(), OptionsFor(request, mask), pool);
+  const Verification verification(mask.MasksOf(0), OptionsFor(request), pool);
   Report report(request.json);
   report.OneRank(verification);
   for (int64_t ranks : request.ranks) {

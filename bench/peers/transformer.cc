@@ -75,8 +75,8 @@ int equitile_wan_run(void* handle, const float* latent, int64_t frames, int64_t 
     if (model.attention_tokens != tokens) {
       model.attention.emplace(
           model.executor,
-          std::vector{BlockMask::Dense({.batch = items, .heads = config.heads},
-                                       {.q_tokens = tokens, .kv_tokens = tokens})},
+          std::make_unique<ConstantMasks>(BlockMask::Dense(
+              {.batch = items, .heads = config.heads}, {.q_tokens = tokens, .kv_tokens = tokens})),
           LayerAttention::Options{.head_dim = config.head_dim, .layers = config.layers});
       model.rows = AlignedBuffer<float>(items * tokens * config.OutFeatures());
       model.attention_tokens = tokens;

@@ -27,6 +27,10 @@ struct ExecCase {
   BlockMask mask;
   TokenGrid token_grid;
   std::vector<TokenOrder> orders;
+
+  LaneMasks Masks() const {
+    return LaneMasks({.blocks = mask, .token_grid = token_grid, .orders = orders, .tails = {}});
+  }
 };
 
 // A random mask in which each block is kept with probability `density`.
@@ -74,8 +78,6 @@ class ExecWorkload {
   PlanOptions Options(int32_t ranks) const {
     PlanOptions options;
     options.ranks = ranks;
-    options.orders = test_.orders;
-    options.token_grid = test_.token_grid;
     options.cluster.wire.head_dim = test_.head_dim;
     return options;
   }

@@ -4,7 +4,6 @@
 
 #include "equitile/base/error.h"
 #include "equitile/exec/layer_run.h"
-#include "equitile/plan/core/mask_hash.h"
 #include "equitile/plan/core/walker.h"
 
 namespace equitile {
@@ -18,13 +17,13 @@ Executor::Executor(Communicator& comm, ThreadPool& pool, ExecutorOptions options
 
 Executor::~Executor() = default;
 
-std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const BlockMask& mask,
+std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const LaneMasks& masks,
                                                    int64_t head_dim) {
   if (plan.ranks() != comm_.size()) {
     throw InputError("[exec] a plan for {} ranks on {}; plan for as many as there are",
                      plan.ranks(), comm_.size());
   }
-  const RunIdentity identity{.mask = HashMask(mask), .plan = plan.hash(), .head_dim = head_dim};
+  const RunIdentity identity{.mask = masks.hash(), .plan = plan.hash(), .head_dim = head_dim};
   CheckAgreement(comm_, identity);
   const auto known = std::find_if(known_.begin(), known_.end(),
                                   [&](const Known& k) { return k.identity == identity; });
@@ -37,7 +36,7 @@ std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const Block
     homes_problem_ = plan.problem();
   }
   Remember(identity, std::make_shared<const Itinerary>(
-                         MakeItinerary(Lower(plan, mask), homes_, mask, comm_.rank(), head_dim)));
+                         MakeItinerary(Lower(plan, masks), homes_, masks, comm_.rank(), head_dim)));
   return known_.front().itinerary;
 }
 
@@ -60,9 +59,9 @@ RunStats Executor::Run(const Itinerary& itinerary, const LayerCall& call) {
   return run.stats();
 }
 
-RunStats Executor::Run(const Plan& plan, const BlockMask& mask, int64_t head_dim,
+RunStats Executor::Run(const Plan& plan, const LaneMasks& masks, int64_t head_dim,
                        const LayerCall& call) {
-  return Run(*Prepare(plan, mask, head_dim), call);
+  return Run(*Prepare(plan, masks, head_dim), call);
 }
 
 const RunRecord& Executor::LastRun() const { return buffers_->record; }

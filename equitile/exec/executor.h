@@ -31,6 +31,12 @@ struct ExecutorOptions {
   int64_t remembered_bytes = int64_t{256} << 20;
 };
 
+// How much of a row's attention each of its kept blocks holds, mean over the row's queries.
+struct RowMasses {
+  int32_t lane = 0, q_block = 0;
+  std::vector<float> masses;  // of the row's kept blocks, ascending
+};
+
 // One self-attention over all ranks. Home tokens are those of HomeMap; the (batch, token) line is
 // the tokens of all batch items one after the other, and a rank's home is a piece of it.
 struct LayerCall {
@@ -41,6 +47,9 @@ struct LayerCall {
   TokenSource q, k, v;
   float* out = nullptr;  // [home tokens][heads][head_dim]
   float* lse = nullptr;  // [heads][home tokens], or null
+  // Filled with the rows that this rank has computed; null: nobody wants to know. Only for plans
+  // that compute rows whole.
+  std::vector<RowMasses>* masses = nullptr;
 };
 
 struct ExecutorBuffers;
@@ -57,13 +66,13 @@ class Executor {
   // hashes. Throws InputError on
   // every rank where ranks were given different plans, masks or head_dims, naming one that differs
   // from rank 0.
-  std::shared_ptr<const Itinerary> Prepare(const Plan& plan, const BlockMask& mask,
+  std::shared_ptr<const Itinerary> Prepare(const Plan& plan, const LaneMasks& masks,
                                            int64_t head_dim);
 
   // Collective; every rank with its own part of the same plan. Exchange plans give the same bits
   // on any number of ranks; plans that split rows agree within rounding.
   RunStats Run(const Itinerary& itinerary, const LayerCall& call);
-  RunStats Run(const Plan& plan, const BlockMask& mask, int64_t head_dim, const LayerCall& call);
+  RunStats Run(const Plan& plan, const LaneMasks& masks, int64_t head_dim, const LayerCall& call);
 
   const RunRecord& LastRun() const;
   Communicator& comm() { return comm_; }

@@ -50,8 +50,8 @@ TEST(ExecutorOnMpi, AllPlannersOnAwkwardShapes) {
     Executor executor(comm, pool);
     for (const PlannerSpec& spec : ParsePlanners("all", comm.size())) {
       SCOPED_TRACE(test.name + " " + spec.Text());
-      const Plan plan = MakePlan(spec.Text(), test.mask, workloads[0].Options(comm.size()));
-      const auto part = executor.Prepare(plan, test.mask, test.head_dim);
+      const Plan plan = MakePlan(spec.Text(), test.Masks(), workloads[0].Options(comm.size()));
+      const auto part = executor.Prepare(plan, test.Masks(), test.head_dim);
       const Range line = HomeLine(*part->homes, part->program.problem, comm.rank());
       for (const size_t i : {0, 1}) {
         ExecResult got = workloads[i].Empty();

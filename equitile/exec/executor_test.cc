@@ -54,7 +54,7 @@ Runs RunOnRanks(const ExecWorkload& workload, const Plan& plan, int32_t ranks,
              ThreadPool pool(threads);
              Executor executor(comm, pool, options);
              const auto part =
-                 executor.Prepare(plan, workload.test().mask, workload.test().head_dim);
+                 executor.Prepare(plan, workload.test().Masks(), workload.test().head_dim);
              // Other numbers first: buffers and messages of one run must not reach into the next.
              for (int i = 1; i < times; ++i) other.RunRank(executor, *part, others);
              runs.stats[static_cast<size_t>(comm.rank())] =
@@ -73,7 +73,7 @@ TEST_P(ExecutorTest, AllPlannersOnAwkwardShapes) {
     const ExecResult want = workload.OnOneRank();
     for (const PlannerSpec& spec : ParsePlanners("all", ranks)) {
       SCOPED_TRACE(test.name + " " + spec.Text());
-      const Plan plan = MakePlan(spec.Text(), test.mask, workload.Options(ranks));
+      const Plan plan = MakePlan(spec.Text(), test.Masks(), workload.Options(ranks));
       const Runs runs = RunOnRanks(workload, plan, ranks);
       if (plan.SplitsRows()) {
         const double bound = SplitRowBound(test.head_dim, test.grid.kv_tokens, plan.Stages(),
@@ -108,7 +108,7 @@ TEST_P(ExecutorTest, RunsInTurnDoNotReachIntoEachOther) {
     for (const char* planner : {"fractional", "ring", "fractional"}) {
       const ExecWorkload& workload =
           *workloads.emplace_back(std::make_unique<ExecWorkload>(*test, ++seed));
-      turns.push_back({workload, MakePlan(planner, test->mask, workload.Options(ranks)),
+      turns.push_back({workload, MakePlan(planner, test->Masks(), workload.Options(ranks)),
                        workload.OnOneRank(), workload.Empty()});
     }
   }
@@ -117,7 +117,7 @@ TEST_P(ExecutorTest, RunsInTurnDoNotReachIntoEachOther) {
     Executor executor(comm, pool);
     for (Turn& turn : turns) {
       const ExecCase& test = turn.workload.test();
-      turn.workload.RunRank(executor, *executor.Prepare(turn.plan, test.mask, test.head_dim),
+      turn.workload.RunRank(executor, *executor.Prepare(turn.plan, test.Masks(), test.head_dim),
                             turn.got);
     }
   });
@@ -169,8 +169,8 @@ TEST(ExecutorAccounts, BytesAndBuffersAreThePlans) {
   for (const int32_t ranks : {2, 3, 4, 6, 8}) {
     for (const PlannerSpec& spec : AllPlanners(ranks)) {
       SCOPED_TRACE(fmt::format("{} on {}", spec.Text(), ranks));
-      const Plan plan = MakePlan(spec.Text(), test.mask, workload.Options(ranks));
-      const Program program = Lower(plan, test.mask);
+      const Plan plan = MakePlan(spec.Text(), test.Masks(), workload.Options(ranks));
+      const Program program = Lower(plan, test.Masks());
       const Accounts accounts =
           TakeAccounts(program, HomeMap(plan.problem()), test.mask, {.head_dim = test.head_dim});
       const Runs runs = RunOnRanks(workload, plan, ranks);
@@ -188,7 +188,7 @@ TEST(ExecutorOverlap, NothingUnderWayWhileComputingGivesTheSame) {
     const ExecWorkload workload(test);
     for (const char* planner : {"fractional", "dbsp:2x2", "ring"}) {
       SCOPED_TRACE(test.name + " " + planner);
-      const Plan plan = MakePlan(planner, test.mask, workload.Options(4));
+      const Plan plan = MakePlan(planner, test.Masks(), workload.Options(4));
       const Runs with = RunOnRanks(workload, plan, 4);
       const Runs without = RunOnRanks(workload, plan, 4, {.overlap = false});
       EXPECT_EQ(FirstDifference(with.result.out, without.result.out), "");
@@ -206,7 +206,7 @@ TEST(ExecutorWire, Bf16IsNearAndHalvesTheBytes) {
     const ExecResult want = workload.OnOneRank();
     for (const char* planner : {"fractional", "dbsp:2x2"}) {
       SCOPED_TRACE(test.name + " " + planner);
-      const Plan plan = MakePlan(planner, test.mask, workload.Options(4));
+      const Plan plan = MakePlan(planner, test.Masks(), workload.Options(4));
       const Runs runs = RunOnRanks(workload, plan, 4, {.wire = DType::kBF16});
       const Runs exact = RunOnRanks(workload, plan, 4);
       EXPECT_EQ(FirstBeyondBound(runs.result.out, want.out, 0.15), "");
@@ -220,7 +220,7 @@ TEST(ExecutorWire, Bf16IsNearAndHalvesTheBytes) {
 TEST(ExecutorAgreement, ADifferentMaskIsNamedWithItsRank) {
   const ExecCase test = AwkwardCases()[0];
   const ExecWorkload workload(test);
-  const Plan plan = MakePlan("fractional", test.mask, workload.Options(3));
+  const Plan plan = MakePlan("fractional", test.Masks(), workload.Options(3));
   BlockMask other = test.mask;
   other.Set(0, 0, 0, !other.Get(0, 0, 0));
   for (const bool differs : {false, true}) {
@@ -229,7 +229,8 @@ TEST(ExecutorAgreement, ADifferentMaskIsNamedWithItsRank) {
       RunRanks(3, [&](Communicator& comm) {
         ThreadPool pool(1);
         Executor executor(comm, pool);
-        executor.Prepare(plan, differs && comm.rank() == 2 ? other : test.mask, test.head_dim);
+        executor.Prepare(plan, differs && comm.rank() == 2 ? LaneMasks(other) : test.Masks(),
+                         test.head_dim);
       });
     } catch (const InputError& error) {
       message = error.what();
@@ -245,7 +246,7 @@ TEST(ExecutorBuffers, AreReused) {
   const ExecCase test = AwkwardCases()[4];
   const ExecWorkload workload(test);
   for (const char* planner : {"fractional", "dbsp:2x2"}) {
-    const Plan plan = MakePlan(planner, test.mask, workload.Options(4));
+    const Plan plan = MakePlan(planner, test.Masks(), workload.Options(4));
     const Runs once = RunOnRanks(workload, plan, 4, {}, 1), often = RunOnRanks(workload, plan, 4);
     for (size_t r = 0; r < once.stats.size(); ++r)
       EXPECT_EQ(once.stats[r].allocated_bytes, often.stats[r].allocated_bytes);

@@ -329,8 +329,8 @@ int64_t Itinerary::Bytes() const {
 }
 
 Itinerary MakeItinerary(Program program, std::shared_ptr<const HomeMap> homes,
-                        const BlockMask& mask, int32_t rank, int64_t head_dim) {
-  return Maker(std::move(program), std::move(homes), mask, rank, head_dim).Make();
+                        const LaneMasks& masks, int32_t rank, int64_t head_dim) {
+  return Maker(std::move(program), std::move(homes), masks.blocks(), rank, head_dim).Make();
 }
 
 }  // namespace equitile

@@ -156,8 +156,8 @@ struct Itinerary {
   int64_t Bytes() const;  // of its lists
 };
 
-// The rank's part of Lower(plan, mask).
+// The rank's part of Lower(plan, masks).
 Itinerary MakeItinerary(Program program, std::shared_ptr<const HomeMap> homes,
-                        const BlockMask& mask, int32_t rank, int64_t head_dim);
+                        const LaneMasks& masks, int32_t rank, int64_t head_dim);
 
 }  // namespace equitile

@@ -24,14 +24,14 @@ TEST(TraceTest, SpansOfAllRanksNest) {
   const ExecCase test = AwkwardCases()[0];
   const ExecWorkload workload(test);
   for (const char* planner : {"fractional", "dbsp:2x2"}) {
-    const Plan plan = MakePlan(planner, test.mask, workload.Options(kRanks));
+    const Plan plan = MakePlan(planner, test.Masks(), workload.Options(kRanks));
     ExecResult result = workload.Empty();
     std::vector<std::vector<TraceSpan>> ranks;
     RunRanks(kRanks, [&](Communicator& comm) {
       ThreadPool pool(1);
       Executor executor(comm, pool);
       Trace trace(comm);
-      const auto part = executor.Prepare(plan, test.mask, test.head_dim);
+      const auto part = executor.Prepare(plan, test.Masks(), test.head_dim);
       for (int32_t step = 0; step < 2; ++step) {
         workload.RunRank(executor, *part, result);
         trace.Add(executor.LastRun(), step, 0);

@@ -80,12 +80,12 @@ double SplitRowBound(int64_t head_dim, int64_t keys, int32_t parts, double max_s
   return 2 * kSigmas * kUnit * (weight + sums) * std::max(1.0, max_value);
 }
 
-Verification::Verification(const BlockMask& mask, Options options, ThreadPool& pool,
+Verification::Verification(const LaneMasks& masks, Options options, ThreadPool& pool,
                            FunctionRef<void()> poll)
-    : mask_(mask), options_(std::move(options)) {
+    : masks_(masks), options_(std::move(options)) {
   const PoolPoll polled(pool, poll);
-  const Lanes lanes = mask.lanes();
-  const BlockGrid grid = mask.grid();
+  const Lanes lanes = masks.blocks().lanes();
+  const BlockGrid grid = masks.blocks().grid();
   if (grid.q_tokens != grid.kv_tokens) {
     throw InputError(
         "[verify] a mask of {} queries and {} keys: self-attention has as many of both",
@@ -103,8 +103,8 @@ Verification::Verification(const BlockMask& mask, Options options, ThreadPool& p
   lse_.resize(static_cast<size_t>(lanes.Count() * grid.q_tokens));
 
   options_.plan.ranks = 1;
-  const LaneOrders orders(ProblemFor(mask_, options_.plan));
-  const AttentionRows rows = AttentionRows::FromMask(mask_);
+  const LaneOrders orders(ProblemFor(masks_, options_.plan));
+  const AttentionRows rows = AttentionRows::FromMask(masks_.blocks());
   const Shape shape{lanes.batch, grid.q_tokens, lanes.heads, head_dim};
   AttentionArgs args;
   args.lanes = lanes;
@@ -154,10 +154,10 @@ VerifyCase Verification::Check(Communicator& comm, ThreadPool& pool,
                                const PlannerSpec& spec) const {
   PlanOptions plan_options = options_.plan;
   plan_options.ranks = comm.size();
-  RowCounts counts(mask_);
-  const Plan plan = MakePlan(spec, mask_, counts, plan_options).plan;
+  RowCounts counts(masks_.blocks());
+  const Plan plan = MakePlan(spec, masks_, counts, plan_options).plan;
   Executor executor(comm, pool);
-  const auto part = executor.Prepare(plan, mask_, options_.head_dim);
+  const auto part = executor.Prepare(plan, masks_, options_.head_dim);
 
   const Problem& problem = plan.problem();
   const Range line = HomeLine(*part->homes, problem, comm.rank());

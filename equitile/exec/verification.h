@@ -46,7 +46,7 @@ class Verification {
   };
   // `poll` is called by the calling thread every few milliseconds: one rank's answer takes as long
   // as all ranks' together, and whoever computes it is not to be taken for dead.
-  Verification(const BlockMask& mask, Options options, ThreadPool& pool,
+  Verification(const LaneMasks& masks, Options options, ThreadPool& pool,
                FunctionRef<void()> poll = {});
 
   // The answer of one rank, on a sample of at least 64 rows (all, where there are fewer) with the
@@ -61,7 +61,7 @@ class Verification {
  private:
   std::vector<int64_t> SampleRows(const AttentionRows& rows) const;
 
-  BlockMask mask_;
+  LaneMasks masks_;
   Options options_;
   std::vector<float> q_, k_, v_, out_;  // [batch][tokens][heads][head_dim]
   std::vector<float> lse_;              // [lanes][tokens]

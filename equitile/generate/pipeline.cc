@@ -105,20 +105,20 @@ void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
 void Pipeline::PrepareAttention(const GenerationConfig& config) {
   const int64_t tokens = VideoTokens(config_, config), passes = config.Passes();
   if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) return;
-  std::vector<BlockMask> masks;
   PlanOptions plan = options_.plan;
+  BlockGrid grid{.q_tokens = tokens, .kv_tokens = tokens};
+  std::unique_ptr<MaskSource> source;
   if (options_.mask) {
-    const MaskFile mask = WithBatch(*options_.mask, passes);
-    masks = mask.layers;
-    plan.orders = mask.orders;
-    if (mask.grid) plan.token_grid = *mask.grid;
+    MaskTable table = options_.mask->ForBatch(passes);
+    grid = table.First().blocks().grid();
+    source = std::make_unique<FileMasks>(std::move(table));
   } else {
-    masks.push_back(BlockMask::Dense({.batch = passes, .heads = config_.heads},
-                                     {.q_tokens = tokens, .kv_tokens = tokens}));
+    source = std::make_unique<ConstantMasks>(
+        BlockMask::Dense({.batch = passes, .heads = config_.heads}, grid));
   }
-  PlanForMachine(masks.front().grid(), plan);
+  PlanForMachine(grid, plan);
   attention_ =
-      std::make_unique<LayerAttention>(*executor_, std::move(masks),
+      std::make_unique<LayerAttention>(*executor_, std::move(source),
                                        LayerAttention::Options{.planner = options_.planner,
                                                                .plan = std::move(plan),
                                                                .rule = options_.rule,
@@ -170,7 +170,6 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
                                 const PromptRows& negative, const DenoiseHooks& hooks) {
   if (!Load()) return {};
   PrepareAttention(config);
-  attention_->BeginRun(static_cast<int32_t>(hooks.first_step) + 1);
   std::vector<WanText> texts;
   texts.push_back(transformer_->Text(prompt, config.text_rows));
   if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
@@ -184,6 +183,7 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
                            {.config = config,
                             .texts = views,
                             .attention = *attention_,
+                            .cache = nullptr,
                             .stop_requested = stop,
                             .after_step = after_step,
                             .resume = hooks.resume});
@@ -238,18 +238,6 @@ std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<c
 
 Shape Pipeline::LatentShape(const GenerationConfig& config) const {
   return {config_.out_channels, config.LatentFrames(), config.LatentHeight(), config.LatentWidth()};
-}
-
-BalanceReport Pipeline::Balance() const {
-  return attention_ == nullptr ? BalanceReport() : attention_->Balance();
-}
-
-const AttentionLayers* Pipeline::AttentionRuns() const {
-  return attention_ == nullptr ? nullptr : &attention_->runs();
-}
-
-std::vector<LayerLayout> Pipeline::Layouts() const {
-  return attention_ == nullptr ? std::vector<LayerLayout>() : attention_->layouts();
 }
 
 }  // namespace equitile

@@ -17,12 +17,12 @@
 #include "equitile/comm/node_copy.h"
 #include "equitile/exec/executor.h"
 #include "equitile/io/checkpoint_folder.h"
-#include "equitile/io/mask_file.h"
 #include "equitile/model/sampling/denoise.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/text/tokenizer.h"
 #include "equitile/model/vae/vae_decoder.h"
 #include "equitile/model/wan/wan_transformer.h"
+#include "equitile/sparsity/file_masks.h"
 #include "equitile/sparsity/layer_attention.h"
 #include "equitile/tensor/tensor.h"
 
@@ -39,8 +39,8 @@ struct LoadedParts {
 
 struct PipelineOptions {
   TokenizerKind tokenizer = TokenizerKind::kJson;
-  DType weights = DType::kF32;   // of the transformer's matrices in memory: f32 or bf16
-  std::optional<MaskFile> mask;  // nothing: dense
+  DType weights = DType::kF32;    // of the transformer's matrices in memory: f32 or bf16
+  std::optional<MaskTable> mask;  // nothing: dense
   std::string planner = "auto";
   PlanOptions plan;                // cost and rates: of the machine
   std::optional<Machine> machine;  // rank 0's counts; nothing: measured where ranks have cores
@@ -67,7 +67,6 @@ using PromptRows = Tensor;
 struct DenoiseHooks {
   std::function<void(const DenoiseStep& step)> after_step;  // rank 0
   const DenoiseState* resume = nullptr;                     // rank 0
-  int64_t first_step = 0;                                   // done before this run
 };
 
 // One per rank; every call is collective. One video at a time.
@@ -97,10 +96,8 @@ class Pipeline {
   std::vector<float> Preview(const GenerationConfig& config, std::span<const float> latents,
                              int64_t frames);
 
-  // Of the last run: [layers].
-  std::vector<LayerLayout> Layouts() const;
-  BalanceReport Balance() const;
-  const AttentionLayers* AttentionRuns() const;  // null before the first run
+  // How self-attention went so far; null before the first run.
+  const LayerAttention* SelfAttentionRuns() const { return attention_.get(); }
   const WanConfig& transformer_config() const { return config_; }
 
   // The parts themselves, loaded where nobody has: for those who look inside.

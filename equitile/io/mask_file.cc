@@ -40,7 +40,7 @@ std::optional<int64_t> OptionalInteger(const JsonValue& description, const char*
 
 void CheckKeysAndVersion(const JsonValue& description) {
   description.CheckKeys({"version", "batch", "heads", "block", "q_tokens", "kv_tokens", "grid",
-                         "text", "orders", "layer", "step"});
+                         "text", "orders", "tails", "layer", "step"});
   const auto version = description.Find("version");
   if (version && version->Integer(0, INT32_MAX) != kVersion) {
     version->Fail("this program reads version {}", kVersion);
@@ -87,6 +87,24 @@ std::vector<TokenOrder> OrdersOf(const JsonValue& description, int64_t lanes) {
   for (int64_t lane = 0; lane < lanes; ++lane) result.push_back(OrderOf(orders->At(lane)));
   return result;
 }
+
+Tail TailOf(const JsonValue& name) {
+  const std::string text = name.Text();
+  if (text != "none" && text != "mean") name.Fail("must be none or mean");
+  return text == "mean" ? Tail::kMean : Tail::kNone;
+}
+
+std::vector<Tail> TailsOf(const JsonValue& description, int64_t lanes) {
+  const auto tails = description.Find("tails");
+  if (!tails) return {};
+  if (tails->IsText()) return std::vector<Tail>(static_cast<size_t>(lanes), TailOf(*tails));
+  std::vector<Tail> result;
+  tails->Size(lanes);
+  for (int64_t lane = 0; lane < lanes; ++lane) result.push_back(TailOf(tails->At(lane)));
+  return result;
+}
+
+const char* TailName(Tail tail) { return tail == Tail::kMean ? "mean" : "none"; }
 
 Lanes LanesOf(const JsonValue& description, int64_t lane_count) {
   std::optional<int64_t> batch = OptionalInteger(description, "batch", 1, INT32_MAX);
@@ -184,10 +202,11 @@ void CheckArray(const NpyHeader& header, const std::string& name) {
     throw InputError("[io] {}: float32; a mask is bool or uint8", name);
   }
   const size_t rank = header.shape.size();
-  if (rank != 3 && rank != 4) {
+  if (rank < 3 || rank > 5) {
     throw InputError(
-        "[io] {}: shape ({}) has rank {}; a mask is [lanes, q, kv] or [layers, lanes, q, kv]", name,
-        fmt::join(header.shape, ", "), rank);
+        "[io] {}: shape ({}) has rank {}; a mask is [lanes, q, kv], [layers, lanes, q, kv] or "
+        "[steps, layers, lanes, q, kv]",
+        name, fmt::join(header.shape, ", "), rank);
   }
   if (header.Count() == 0)
     throw InputError("[io] {}: shape ({}) is empty", name, fmt::join(header.shape, ", "));
@@ -227,6 +246,9 @@ Json Describe(const MaskFile& mask) {
   } else {
     for (TokenOrder order : mask.orders) json["orders"].push_back(TokenOrderName(order));
   }
+  if (std::count(mask.tails.begin(), mask.tails.end(), Tail::kMean) > 0) {
+    for (Tail tail : mask.tails) json["tails"].push_back(TailName(tail));
+  }
   if (mask.layer) json["layer"] = *mask.layer;
   if (mask.step) json["step"] = *mask.step;
   return json;
@@ -241,8 +263,10 @@ MaskFile ReadMaskFile(const std::filesystem::path& path) {
   const NpyHeader header = ParseNpyHeader(file.bytes(), name);
   CheckArray(header, name);
   MaskFile mask;
-  mask.has_layer_axis = header.shape.size() == 4;
-  const int64_t layers = mask.has_layer_axis ? header.shape[0] : 1;
+  mask.has_layer_axis = header.shape.size() >= 4;
+  if (header.shape.size() == 5) mask.steps = header.shape[0];
+  int64_t layers = 1;  // of all steps
+  for (size_t axis = 0; axis + 3 < header.shape.size(); ++axis) layers *= header.shape[axis];
   const auto inner = std::span(header.shape).last(3);  // lanes, q_blocks, kv_blocks
 
   const std::string description_name = DescriptionPath(path).string();
@@ -252,6 +276,7 @@ MaskFile ReadMaskFile(const std::filesystem::path& path) {
   const Lanes lanes = LanesOf(description, inner[0]);
   mask.grid = GridOf(description);
   mask.orders = OrdersOf(description, inner[0]);
+  mask.tails = TailsOf(description, inner[0]);
   mask.layer = OptionalInteger(description, "layer", 0, INT32_MAX);
   mask.step = OptionalInteger(description, "step", 0, INT32_MAX);
   const BlockGrid blocks = BlocksOf(description, mask.grid, inner[1], inner[2]);
@@ -267,6 +292,7 @@ MaskFile ReadMaskFile(const std::filesystem::path& path) {
 
 void WriteMaskFile(const std::filesystem::path& path, const MaskFile& mask) {
   EQ_CHECK(!mask.layers.empty() && (mask.has_layer_axis || mask.layers.size() == 1));
+  EQ_CHECK(mask.has_layer_axis || mask.steps == 0);
   const BlockMask& first = mask.layers.front();
   EQ_CHECK(static_cast<int64_t>(mask.orders.size()) == first.LaneCount());
   for (const BlockMask& layer : mask.layers) {
@@ -274,7 +300,10 @@ void WriteMaskFile(const std::filesystem::path& path, const MaskFile& mask) {
   }
   if (DescriptionPath(path) == path) NotCalledNpy(path);
   std::vector<int64_t> shape = {first.LaneCount(), first.QBlocks(), first.KvBlocks()};
-  if (mask.has_layer_axis) shape.insert(shape.begin(), static_cast<int64_t>(mask.layers.size()));
+  const int64_t steps = std::max<int64_t>(mask.steps, 1);
+  EQ_CHECK(std::ssize(mask.layers) % steps == 0);
+  if (mask.has_layer_axis) shape.insert(shape.begin(), std::ssize(mask.layers) / steps);
+  if (mask.steps > 0) shape.insert(shape.begin(), steps);
   WriteTextFile(DescriptionPath(path), Describe(mask).dump(2) + "\n");
   WriteNpy(path, NpyType::kBool, shape, Unpack(mask.layers));
 }
@@ -297,10 +326,20 @@ MaskFile WithBatch(const MaskFile& mask, int64_t batch) {
     }
   }
   result.orders.clear();
+  result.tails.clear();
   for (int64_t lane = 0; lane < lanes.Count(); ++lane) {
-    result.orders.push_back(mask.orders[static_cast<size_t>(lanes.HeadOf(lane))]);
+    const auto head = static_cast<size_t>(lanes.HeadOf(lane));
+    result.orders.push_back(mask.orders[head]);
+    if (!mask.tails.empty()) result.tails.push_back(mask.tails[head]);
   }
   return result;
+}
+
+LaneMasks MaskFile::MasksOf(size_t index) const {
+  return LaneMasks({.blocks = layers[index],
+                    .token_grid = grid.value_or(TokenGrid{}),
+                    .orders = orders,
+                    .tails = tails});
 }
 
 }  // namespace equitile

@@ -7,7 +7,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/machine_file.h"
-#include "equitile/plan/core/mask_hash.h"
+#include "equitile/pattern/mask_hash.h"
 #include "equitile/plan/planners/random_plan_testing.h"
 
 namespace equitile {

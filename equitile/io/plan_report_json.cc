@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "equitile/plan/core/mask_hash.h"
+#include "equitile/pattern/mask_hash.h"
 
 namespace equitile {
 namespace {

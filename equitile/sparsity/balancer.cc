@@ -4,14 +4,15 @@
 #include <numeric>
 #include <span>
 
-#include "equitile/plan/core/mask_hash.h"
 #include "equitile/plan/planners/static_planner.h"
 
 namespace equitile {
 namespace {
 
-bool Fits(const Plan& plan, const BlockMask& mask) {
-  return plan.problem().lanes == mask.lanes() && plan.problem().grid == mask.grid();
+bool Fits(const Plan& plan, const LaneMasks& masks) {
+  const Problem& problem = plan.problem();
+  return problem.lanes == masks.blocks().lanes() && problem.grid == masks.blocks().grid() &&
+         problem.orders == masks.orders() && problem.token_grid == masks.token_grid();
 }
 
 }  // namespace
@@ -42,12 +43,12 @@ double Balancer::RhoOf(const Plan& plan, const BlockMask& mask) const {
   return Rescore(plan, mask, options_.plan.cost, options_.plan.cluster.speeds).rho;
 }
 
-void Balancer::TakeTwin(uint64_t hash, const BlockMask& mask, Layer& layer) const {
+void Balancer::TakeTwin(const LaneMasks& masks, Layer& layer) const {
   for (const auto& [index, other] : layers_) {
-    if (!other.plan_is_set || other.made_for != hash || !Fits(other.plan, mask)) continue;
+    if (!other.plan_is_set || other.made_for != masks.hash() || !Fits(other.plan, masks)) continue;
     layer.plan = other.plan;
     layer.plan_is_set = true;
-    layer.made_for = layer.last_mask = hash;
+    layer.made_for = layer.last_masks = masks.hash();
     layer.rho_made = layer.rho_now = other.rho_made;
     layer.planning_seconds = other.planning_seconds;
     return;
@@ -55,7 +56,6 @@ void Balancer::TakeTwin(uint64_t hash, const BlockMask& mask, Layer& layer) cons
 }
 
 bool Balancer::IsWorthKeeping(const BlockMask& mask, Layer& layer) {
-  if (!layer.plan_is_set || !Fits(layer.plan, mask)) return false;
   const PlanOptions& plan = options_.plan;
   const Imbalance now = Rescore(layer.plan, mask, plan.cost, plan.cluster.speeds);
   layer.rho_now = now.rho;
@@ -65,13 +65,13 @@ bool Balancer::IsWorthKeeping(const BlockMask& mask, Layer& layer) {
   return layer.lost_seconds <= layer.planning_seconds;
 }
 
-void Balancer::MakeAnew(const BlockMask& mask, Layer& layer) {
+void Balancer::MakeAnew(const LaneMasks& masks, Layer& layer) {
   const double begin = clock_.now();
-  RowCounts rows(mask);
-  Plan plan = MakePlan(options_.planner, mask, rows, options_.plan).plan;
-  const double rho = RhoOf(plan, mask);
+  RowCounts rows(masks.blocks());
+  Plan plan = MakePlan(options_.planner, masks, rows, options_.plan).plan;
+  const double rho = RhoOf(plan, masks.blocks());
   // A search may end above what it was to replace; then that is what is possible now.
-  const bool worse = layer.plan_is_set && Fits(layer.plan, mask) && rho > layer.rho_now;
+  const bool worse = layer.plan_is_set && Fits(layer.plan, masks) && rho > layer.rho_now;
   if (!worse) {
     layer.plan = std::move(plan);
     layer.rho_now = rho;
@@ -80,30 +80,39 @@ void Balancer::MakeAnew(const BlockMask& mask, Layer& layer) {
   ++layer.made;
 }
 
-const Plan& Balancer::PlanFor(int32_t index, const BlockMask& mask) {
+BalancedPlan Balancer::PlanFor(int32_t index, const LaneMasks& masks, bool whole_rows) {
   const double begin = clock_.now();
-  const uint64_t hash = HashMask(mask);
+  const BlockMask& mask = masks.blocks();
   Layer& layer = layers_[index];
-  if (!layer.plan_is_set) TakeTwin(hash, mask, layer);
+  if (!layer.plan_is_set) TakeTwin(masks, layer);
   block_seconds_ = options_.plan.cluster.BlockSeconds(mask.grid());
-  const bool unchanged = layer.plan_is_set && layer.last_mask == hash && Fits(layer.plan, mask);
-  const bool keep = unchanged || IsWorthKeeping(mask, layer);
-  layer.rho_before += layer.plan_is_set && Fits(layer.plan, mask)
-                          ? layer.rho_now
-                          : RhoOf(PlanUlysses(ProblemFor(mask, options_.plan)), mask);
+  const bool fits = layer.plan_is_set && Fits(layer.plan, masks);
+  const bool keep = fits && (layer.last_masks == masks.hash() || IsWorthKeeping(mask, layer));
+  BalancedPlan balanced;
+  balanced.rho_before =
+      fits ? layer.rho_now : RhoOf(PlanUlysses(ProblemFor(masks, options_.plan)), mask);
+  layer.rho_before += balanced.rho_before;
   if (keep) {
     ++layer.kept;
   } else {
-    MakeAnew(mask, layer);
+    MakeAnew(masks, layer);
     layer.plan_is_set = true;
-    layer.made_for = hash;
+    layer.made_for = masks.hash();
     layer.rho_made = layer.rho_now;
     layer.lost_seconds = 0;
   }
-  layer.last_mask = hash;
-  layer.rho_after += layer.rho_now;
+  layer.last_masks = masks.hash();
+  balanced.plan = &layer.plan;
+  balanced.made = !keep;
+  if (whole_rows && layer.plan.SplitsRows()) {
+    whole_rows_ = MakePlan("fractional", masks, options_.plan);
+    balanced.plan = &whole_rows_;
+    balanced.made = true;
+  }
+  balanced.rho_after = balanced.plan == &layer.plan ? layer.rho_now : RhoOf(whole_rows_, mask);
+  layer.rho_after += balanced.rho_after;
   seconds_ += clock_.now() - begin;
-  return layer.plan;
+  return balanced;
 }
 
 BalanceReport Balancer::Report() const {

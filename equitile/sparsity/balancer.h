@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "equitile/comm/communicator.h"
-#include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/lane_masks.h"
 #include "equitile/plan/planners/planner.h"
 #include "equitile/plan/predict/score.h"
 
@@ -51,6 +51,13 @@ struct BalanceReport {
   std::map<int32_t, LayerBalance> layers;
 };
 
+// The plan of one call.
+struct BalancedPlan {
+  const Plan* plan = nullptr;            // valid until the layer's next call
+  bool made = false;                     // anew
+  double rho_before = 1, rho_after = 1;  // as in LayerBalance
+};
+
 // A new plan is worth its price when it saves more time than planning takes. What it will save is
 // not known before it is made; what it would have saved since the last one was made is:
 //   sum over the masks since then of (rho_kept - rho_made) x attention seconds > planning seconds,
@@ -63,8 +70,9 @@ class Balancer {
  public:
   Balancer(BalancerOptions options, BalancerClock clock);
 
-  // Collective, and the same on all ranks for the same masks. Valid until the layer's next call.
-  const Plan& PlanFor(int32_t layer, const BlockMask& mask);
+  // Collective, and the same on all ranks for the same masks. whole_rows: in a layout that splits
+  // no row, for this call alone where the layer's own does.
+  BalancedPlan PlanFor(int32_t layer, const LaneMasks& masks, bool whole_rows = false);
 
   BalanceReport Report() const;
 
@@ -72,25 +80,26 @@ class Balancer {
   struct Layer {
     Plan plan;
     bool plan_is_set = false;
-    uint64_t made_for = 0, last_mask = 0;  // hashes
-    double rho_made = 1;                   // when the plan was made
-    double rho_now = 1;                    // for the last mask
-    double lost_seconds = 0;               // since the plan was made
-    double planning_seconds = 0;           // rank 0's, of the last plan made
+    uint64_t made_for = 0, last_masks = 0;  // hashes
+    double rho_made = 1;                    // when the plan was made
+    double rho_now = 1;                     // for the last mask
+    double lost_seconds = 0;                // since the plan was made
+    double planning_seconds = 0;            // rank 0's, of the last plan made
     int64_t made = 0, kept = 0;
     double rho_before = 0, rho_after = 0;  // sums
   };
 
   // Another layer's plan for the same mask.
-  void TakeTwin(uint64_t hash, const BlockMask& mask, Layer& layer) const;
+  void TakeTwin(const LaneMasks& masks, Layer& layer) const;
   bool IsWorthKeeping(const BlockMask& mask, Layer& layer);
-  void MakeAnew(const BlockMask& mask, Layer& layer);
+  void MakeAnew(const LaneMasks& masks, Layer& layer);
   double RhoOf(const Plan& plan, const BlockMask& mask) const;
   double EvenSeconds(const Imbalance& imbalance) const;
 
   BalancerOptions options_;
   BalancerClock clock_;
   std::map<int32_t, Layer> layers_;
+  Plan whole_rows_;           // of the last call that asked for it
   double block_seconds_ = 0;  // of the present mask
   double seconds_ = 0;
 };

@@ -94,7 +94,7 @@ Outcome Balance(const std::vector<BlockMask>& masks, double planning_seconds,
                     SteadyClock(planning_seconds));
   Outcome outcome;
   for (const BlockMask& mask : masks)
-    outcome.seconds += Rho(balancer.PlanFor(0, mask), mask) * EvenSeconds(mask);
+    outcome.seconds += Rho(*balancer.PlanFor(0, mask).plan, mask) * EvenSeconds(mask);
   outcome.report = balancer.Report();
   outcome.seconds += static_cast<double>(outcome.report.made) * planning_seconds;
   return outcome;
@@ -130,7 +130,8 @@ TEST(Balancer, ThresholdPlansWheneverTheRatioReachesIt) {
     Balancer balancer(
         {.planner = Fractional(), .plan = OptionsFor(kRanks), .rule = {.threshold = threshold}},
         SteadyClock(1e9));  // the price does not matter
-    for (const BlockMask& mask : masks) EXPECT_LT(Rho(balancer.PlanFor(0, mask), mask), threshold);
+    for (const BlockMask& mask : masks)
+      EXPECT_LT(Rho(*balancer.PlanFor(0, mask).plan, mask), threshold);
     const BalanceReport report = balancer.Report();
     EXPECT_LT(report.made, made_before);
     EXPECT_GT(report.made, 1);
@@ -144,10 +145,10 @@ TEST(Balancer, LayersHaveTheirOwnPlansAndShareThoseOfEqualMasks) {
   Balancer balancer(
       {.planner = ParsePlanner("auto", kRanks), .plan = OptionsFor(kRanks), .rule = {}},
       SteadyClock(1e-3));
-  const Plan first = balancer.PlanFor(0, one);
-  EXPECT_EQ(balancer.PlanFor(1, one), first);
-  EXPECT_NE(balancer.PlanFor(2, other), first);
-  EXPECT_EQ(balancer.PlanFor(0, one), first);
+  const Plan first = *balancer.PlanFor(0, one).plan;
+  EXPECT_EQ(*balancer.PlanFor(1, one).plan, first);
+  EXPECT_NE(*balancer.PlanFor(2, other).plan, first);
+  EXPECT_EQ(*balancer.PlanFor(0, one).plan, first);
   const BalanceReport report = balancer.Report();
   EXPECT_EQ(report.made, 2);
   EXPECT_EQ(report.kept, 2);
@@ -163,7 +164,7 @@ TEST(Balancer, AMaskOfAnotherShapeGetsItsOwnPlan) {
   for (const char* spec : {"wan,heads=3,blocks=17", "uniform,heads=1,blocks=1",
                            "wan,heads=3,blocks=18", "uniform,heads=2,blocks=5,density=0"}) {
     const BlockMask mask = MakeSyntheticMask(ParseSyntheticSpec(spec));
-    const Plan& plan = balancer.PlanFor(0, mask);
+    const Plan& plan = *balancer.PlanFor(0, mask).plan;
     EXPECT_EQ(plan.problem().grid, mask.grid());
     EXPECT_EQ(plan.problem().lanes, mask.lanes());
   }
@@ -181,7 +182,7 @@ TEST(Balancer, AllRanksDecideAlike) {
     clock.now = SteadyClock(planning).now;
     Balancer balancer({.planner = Fractional(), .plan = OptionsFor(kRanks), .rule = {}}, clock);
     for (const BlockMask& mask : masks)
-      hashes[static_cast<size_t>(comm.rank())].push_back(balancer.PlanFor(0, mask).hash());
+      hashes[static_cast<size_t>(comm.rank())].push_back(balancer.PlanFor(0, mask).plan->hash());
     EXPECT_GT(balancer.Report().made, 3);
     EXPECT_LT(balancer.Report().made, kSteps);
   });

@@ -1,9 +1,9 @@
 #include "equitile/sparsity/layer_attention.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "equitile/base/error.h"
-#include "equitile/plan/predict/score.h"
 
 namespace equitile {
 namespace {
@@ -19,50 +19,91 @@ BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) 
 
 }  // namespace
 
-LayerAttention::LayerAttention(Executor& executor, std::vector<BlockMask> masks, Options options)
+LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> source,
+                               Options options)
     : executor_(executor),
-      masks_(std::move(masks)),
-      cost_(options.plan.cost),
+      source_(std::move(source)),
       balancer_(Balancing(executor, options), ClockOf(executor.comm())),
       trace_(options.trace),
-      layouts_(static_cast<size_t>(options.layers)),
-      runs_(executor, options.head_dim,
-            [this](int32_t layer, const BlockMask& mask) -> const Plan& {
-              return PlanOf(layer, mask);
-            }) {
-  EQ_CHECK(masks_.size() == 1 || std::ssize(masks_) == options.layers, "{} masks for {} layers",
-           masks_.size(), options.layers);
-}
-
-const Plan& LayerAttention::PlanOf(int32_t layer, const BlockMask& mask) {
-  const double begin = executor_.comm().Now();
-  const Plan& plan = balancer_.PlanFor(layer, mask);
-  if (trace_ != nullptr) {
-    trace_->Add(
-        RunEvent{.kind = RunEvent::Kind::kPlan, .begin = begin, .end = executor_.comm().Now()},
-        step_, layer);
-  }
-  LayerLayout& layout = layouts_[static_cast<size_t>(layer)];
-  if (layout.planner.empty()) {  // masks do not change between steps
-    layout = {.planner = plan.planner().Text(),
-              .rho = Rescore(plan, mask, cost_).rho,
-              .density = mask.Density()};
-  }
-  return plan;
-}
+      head_dim_(options.head_dim),
+      layers_(options.layers) {}
 
 void LayerAttention::operator()(const SelfAttentionCall& call) {
-  const auto layer = static_cast<size_t>(call.layer);
-  if (call.layer == 0) ++step_;
-  runs_.Run(masks_[masks_.size() == 1 ? 0 : layer], {.step = step_,
-                                                     .layer = call.layer,
-                                                     .scale = call.scale,
-                                                     .q = call.q,
-                                                     .k = call.k,
-                                                     .v = call.v,
-                                                     .out = call.out,
-                                                     .lse = nullptr});
-  if (trace_ != nullptr) trace_->Add(executor_.LastRun(), step_, call.layer);
+  Communicator& comm = executor_.comm();
+  LayerRecord record{.step = call.step, .layer = call.layer, .sigma = call.sigma};
+  const int32_t counted_step = call.step + 1;  // people count steps from 1
+
+  const double begin = comm.Now();
+  const LaneMasks masks = source_->MaskFor(call);
+  const double masked = comm.Now();
+  record.mask_seconds = masked - begin;
+  record.density = masks.blocks().Density();
+
+  const bool observes = source_->Observes(call);
+  const BalancedPlan balanced = balancer_.PlanFor(call.layer, masks, /*whole_rows=*/observes);
+  record.planner = balanced.plan->planner().Text();
+  record.rho_before = balanced.rho_before;
+  record.rho_after = balanced.rho_after;
+  record.plan_made = balanced.made;
+  const auto itinerary = executor_.Prepare(*balanced.plan, masks, head_dim_);
+  const double planned = comm.Now();
+  record.plan_seconds = planned - masked;
+  if (trace_ != nullptr) {
+    trace_->Add(RunEvent{.kind = RunEvent::Kind::kPlan, .begin = masked, .end = planned},
+                counted_step, call.layer);
+  }
+
+  std::vector<RowMasses> row_masses;
+  record.run = executor_.Run(*itinerary, {.step = counted_step,
+                                          .layer = call.layer,
+                                          .scale = call.scale,
+                                          .q = call.q,
+                                          .k = call.k,
+                                          .v = call.v,
+                                          .out = call.out,
+                                          .lse = nullptr,
+                                          .masses = observes ? &row_masses : nullptr});
+  if (trace_ != nullptr) trace_->Add(executor_.LastRun(), counted_step, call.layer);
+  if (observes) {
+    const double observing = comm.Now();
+    source_->Observe(call, masks, row_masses);
+    record.mask_seconds += comm.Now() - observing;
+  }
+  record.mass_held = source_->MassHeld();
+  records_.push_back(std::move(record));
+}
+
+std::vector<LayerRecord> LayerAttention::LastOfLayers() const {
+  std::vector<LayerRecord> last;
+  for (int32_t layer = 0; layer < layers_; ++layer) {
+    const auto found = std::find_if(records_.rbegin(), records_.rend(),
+                                    [&](const LayerRecord& r) { return r.layer == layer; });
+    if (found == records_.rend()) return {};
+    last.push_back(*found);
+  }
+  return last;
+}
+
+RunStats LayerAttention::Totals() const {
+  RunStats totals;
+  for (const LayerRecord& record : records_) {
+    const RunStats& run = record.run;
+    totals.seconds += run.seconds;
+    totals.compute_seconds += run.compute_seconds;
+    totals.pack_seconds += run.pack_seconds;
+    totals.wait_seconds += run.wait_seconds;
+    totals.bytes_sent += run.bytes_sent;
+    totals.bytes_received += run.bytes_received;
+    totals.buffer_bytes = std::max(totals.buffer_bytes, run.buffer_bytes);
+    totals.allocated_bytes = std::max(totals.allocated_bytes, run.allocated_bytes);
+  }
+  return totals;
+}
+
+double LayerAttention::PlanSeconds() const {
+  double seconds = 0;
+  for (const LayerRecord& record : records_) seconds += record.plan_seconds;
+  return seconds;
 }
 
 }  // namespace equitile

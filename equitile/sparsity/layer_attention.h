@@ -1,23 +1,32 @@
-// Self-attention behind the transformer's seam: the mask of each layer, handed to the executor, and
-// a record of how each layer runs.
+// Self-attention behind the transformer's seam: asks the source what the layer attends to, the
+// balancer who computes it, hands both to the executor, and keeps a record of how each call went.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "equitile/exec/executor.h"
 #include "equitile/exec/trace.h"
 #include "equitile/model/wan/self_attention.h"
-#include "equitile/sparsity/attention_layer.h"
 #include "equitile/sparsity/balancer.h"
+#include "equitile/sparsity/mask_source.h"
 
 namespace equitile {
 
-// How a layer runs, for people.
-struct LayerLayout {
-  std::string planner;  // "fractional"
-  double rho = 1.0;     // work of the busiest rank over the mean
-  double density = 1.0;
+// One call of one layer.
+struct LayerRecord {
+  int32_t step = 0, layer = 0;  // counted from 0
+  double sigma = 0;
+  double density = 1;
+  std::optional<double> mass_held;
+  std::string planner;                   // "fractional"
+  double rho_before = 1, rho_after = 1;  // of the plan at hand when the mask came, and of this one
+  bool plan_made = false;
+  double mask_seconds = 0, plan_seconds = 0;  // plan: scoring, planning, lowering, hashing
+  RunStats run;
 };
 
 class LayerAttention {
@@ -31,33 +40,27 @@ class LayerAttention {
     int64_t layers = 0;
   };
 
-  // masks: one for all layers, or one per layer; all of the same lanes and tokens. Throws
-  // InputError where the planner is unknown or does not fit the number of ranks.
-  LayerAttention(Executor& executor, std::vector<BlockMask> masks, Options options);
+  // Throws InputError where the planner is unknown or does not fit the number of ranks.
+  LayerAttention(Executor& executor, std::unique_ptr<MaskSource> source, Options options);
   LayerAttention(const LayerAttention&) = delete;
   LayerAttention& operator=(const LayerAttention&) = delete;
 
   void operator()(const SelfAttentionCall& call);  // collective
 
-  // The next call of layer 0 begins step `step` (counted from 1), for traces and messages.
-  void BeginRun(int32_t step) { step_ = step - 1; }
-
-  // [layers]; empty names before a layer's first call.
-  const std::vector<LayerLayout>& layouts() const { return layouts_; }
-  const AttentionLayers& runs() const { return runs_; }
+  MaskSource& source() { return *source_; }
+  const std::vector<LayerRecord>& records() const { return records_; }
+  std::vector<LayerRecord> LastOfLayers() const;  // [layers]; empty before the first call
+  RunStats Totals() const;                        // sums over all calls; of bytes held, the most
+  double PlanSeconds() const;
   BalanceReport Balance() const { return balancer_.Report(); }
 
  private:
-  const Plan& PlanOf(int32_t layer, const BlockMask& mask);
-
   Executor& executor_;
-  std::vector<BlockMask> masks_;
-  CostModel cost_;
+  std::unique_ptr<MaskSource> source_;
   Balancer balancer_;
   Trace* trace_;
-  int32_t step_ = 0;
-  std::vector<LayerLayout> layouts_;
-  AttentionLayers runs_;
+  int64_t head_dim_, layers_;
+  std::vector<LayerRecord> records_;
 };
 
 }  // namespace equitile

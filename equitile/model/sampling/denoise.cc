@@ -54,8 +54,14 @@ class Loop {
       const double begin = comm_.Now();
       comm_.SetPlace(static_cast<int32_t>(step) + 1, -1, -1);  // counted from 1, as layers do
       WanTimes times;
-      Forward(sampler_.schedule().timesteps[static_cast<size_t>(step)], times);
-      GatherVelocity();
+      const bool skips = Skips(step);
+      if (skips) {
+        if (Leads()) job_.cache->FillIn(latents_, velocity_);
+      } else {
+        Forward(step, times);
+        GatherVelocity();
+        if (Leads() && job_.cache != nullptr) job_.cache->Computed(step, latents_, velocity_);
+      }
       stopping = AnyoneStops();
       if (Leads()) Advance();
       ShareLatents();
@@ -69,6 +75,7 @@ class Loop {
                          .velocity = Guided(),
                          .passes = velocity_,
                          .times = times,
+                         .skipped = skips,
                          .stopping = stopping && step < sampler_.steps()});
       }
     }
@@ -100,11 +107,23 @@ class Loop {
 
   void ShareLatents() { comm_.Broadcast(std::as_writable_bytes(std::span(latents_)), 0); }
 
-  void Forward(float timestep, WanTimes& times) {
+  // Rank 0's decision for everybody. Collective.
+  bool Skips(int64_t step) {
+    if (job_.cache == nullptr) return false;
+    uint64_t skips = Leads() && job_.cache->Skips(step, sampler_.steps(), latents_) ? 1 : 0;
+    comm_.Broadcast(std::as_writable_bytes(std::span(&skips, 1)), 0);
+    return skips != 0;
+  }
+
+  void Forward(int64_t step, WanTimes& times) {
     const std::vector<ConstView> views(static_cast<size_t>(items_),
                                        ConstView(latents_.data(), shape_));
     const auto now = [this] { return comm_.Now(); };
-    transformer_.Forward({.timestep = timestep,
+    const Schedule& schedule = sampler_.schedule();
+    const auto at = static_cast<size_t>(step);
+    transformer_.Forward({.step = static_cast<int32_t>(step),
+                          .sigma = schedule.sigmas[at],
+                          .timestep = schedule.timesteps[at],
                           .latents = views,
                           .texts = job_.texts,
                           .home = Home(),

@@ -24,6 +24,20 @@ struct DenoiseState {
   std::vector<float> latents;  // [channels, frames, height, width]
 };
 
+// Decides, for all passes together, in which steps the transformer need not run, and what stands in
+// for it there. All its calls are on rank 0, which tells the others.
+class StepCache {
+ public:
+  virtual ~StepCache() = default;
+  // Before step `step` of `steps`, counted from 0: true: no pass is computed.
+  virtual bool Skips(int64_t step, int64_t steps, std::span<const float> latents) = 0;
+  // After Skips gave true: the velocities of the passes, as far as they can be told.
+  virtual void FillIn(std::span<const float> latents, std::span<Tensor> passes) = 0;
+  // After a step that was computed from `latents`.
+  virtual void Computed(int64_t step, std::span<const float> latents,
+                        std::span<const Tensor> passes) = 0;
+};
+
 // What rank 0 shows after each step. Views, valid during the call.
 struct DenoiseStep {
   int64_t done = 0, steps = 0;
@@ -33,6 +47,7 @@ struct DenoiseStep {
   std::span<const float> velocity;  // after guidance, as given to the sampler
   std::span<const Tensor> passes;   // before guidance: the prompt's, then the negative prompt's
   WanTimes times;                   // of this step, on rank 0
+  bool skipped = false;             // the passes were not computed
   bool stopping = false;            // a rank was asked to stop: no step follows
 };
 
@@ -40,6 +55,7 @@ struct DenoiseJob {
   GenerationConfig config;
   std::span<const WanText* const> texts;  // [passes]: the prompt, then the negative prompt
   SelfAttention attention;
+  StepCache* cache = nullptr;  // rank 0; given on all ranks or on none. null: no step is skipped
   // Any rank: true asks all to stop after the step that is under way.
   FunctionRef<bool()> stop_requested;
   // Rank 0, after each step.

@@ -114,6 +114,7 @@ Outcome RunDenoise(const GoldenRun& run, int threads, int32_t ranks, int64_t sto
                                          {.config = run.config,
                                           .texts = views,
                                           .attention = attention,
+                                          .cache = nullptr,
                                           .stop_requested = stop,
                                           .after_step = after,
                                           .resume = comm.rank() == 0 ? resume : nullptr});
@@ -191,6 +192,7 @@ TEST(Denoising, StepsInMessagesAreCountedFromOne) {
                 {.config = run.config,
                  .texts = texts,
                  .attention = attention,
+                 .cache = nullptr,
                  .stop_requested = {},
                  .after_step = {},
                  .resume = nullptr});

@@ -9,12 +9,14 @@
 
 namespace equitile {
 
+// One call holds all guidance passes: batch item = pass, the conditional one first.
 // q, k, v: producers of rows [count][head_dim] of lane (batch item, head), for tokens at home only,
 // numbered within their batch item; norm and rotation happen inside. out: [home
 // tokens][heads][head_dim], the home tokens of all batch items one after the other (the (batch,
 // token) line).
 struct SelfAttentionCall {
-  int32_t layer = 0;
+  int32_t step = 0, layer = 0;  // counted from 0
+  double sigma = 0;             // the noise level of the step
   float scale = 0.0f;
   RowProducer q, k, v;
   float* out = nullptr;

@@ -240,7 +240,9 @@ class WanTransformer::Pass {
     TapHeads("self.q", q);
     TapHeads("self.k", k);
     TapHeads("self.v", v);
-    const SelfAttentionCall call = {.layer = layer_,
+    const SelfAttentionCall call = {.step = pass_.step,
+                                    .layer = layer_,
+                                    .sigma = pass_.sigma,
                                     .scale = Scale(),
                                     .q = RowProducer(q),
                                     .k = RowProducer(k),

@@ -43,6 +43,8 @@ struct WanTimes {
 
 // One pass over one or more batch items, say the conditional and the unconditional one.
 struct WanPass {
+  int32_t step = 0;  // counted from 0; with sigma for whoever answers self-attention
+  double sigma = 0;
   float timestep = 0.0f;
   std::span<const ConstView> latents;     // [items] of [channels, frames, height, width], f32
   std::span<const WanText* const> texts;  // [items]

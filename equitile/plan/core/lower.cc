@@ -230,9 +230,16 @@ void CheckMaskFits(const Problem& problem, const BlockMask& mask) {
       problem.grid.kv_tokens, problem.grid.block_tokens);
 }
 
-Program Lower(const Plan& plan, const BlockMask& mask) {
-  CheckMaskFits(plan.problem(), mask);
-  return Lowering(plan, mask).Run();
+void CheckMaskFits(const Problem& problem, const LaneMasks& masks) {
+  CheckMaskFits(problem, masks.blocks());
+  if (masks.orders() == problem.orders && masks.token_grid() == problem.token_grid) return;
+  throw InputError(
+      "[plan] masks and plan line tokens up in different orders; plan from these masks");
+}
+
+Program Lower(const Plan& plan, const LaneMasks& masks) {
+  CheckMaskFits(plan.problem(), masks);
+  return Lowering(plan, masks.blocks()).Run();
 }
 
 }  // namespace equitile

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "equitile/base/range.h"
-#include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/lane_masks.h"
 #include "equitile/plan/core/plan.h"
 
 namespace equitile {
@@ -88,10 +88,12 @@ struct Program {
   }
 };
 
-// `mask` must have the plan's lanes and grid, else InputError.
-Program Lower(const Plan& plan, const BlockMask& mask);
+// `masks` must have the plan's lanes, grid and orders, else InputError.
+Program Lower(const Plan& plan, const LaneMasks& masks);
 
-// Throws InputError unless the mask has the problem's lanes and grid.
+// Throws InputError unless the mask has the problem's lanes and grid, and its orders where they are
+// given.
 void CheckMaskFits(const Problem& problem, const BlockMask& mask);
+void CheckMaskFits(const Problem& problem, const LaneMasks& masks);
 
 }  // namespace equitile

@@ -9,6 +9,7 @@ namespace equitile {
 namespace {
 
 using testing::CheckCases;
+using testing::MasksFor;
 using testing::RandomCase;
 
 TEST(Validate, AcceptsEveryLoweredPlan) {
@@ -16,7 +17,7 @@ TEST(Validate, AcceptsEveryLoweredPlan) {
     const Problem problem = random.MakeProblem();
     const BlockMask mask = random.MakeMask(problem);
     const std::optional<std::string> violation =
-        Validate(Lower(random.MakePlan(problem), mask), mask);
+        Validate(Lower(random.MakePlan(problem), MasksFor(problem, mask)), mask);
     if (violation) RC_FAIL(*violation);
   }));
 }
@@ -26,13 +27,13 @@ TEST(Validate, AcceptsStaticLayouts) {
     const Problem problem = random.MakeProblem();
     const BlockMask mask = random.MakeMask(problem);
     for (const Plan& plan : {PlanUlysses(problem), PlanRing(problem)}) {
-      const auto violation = Validate(Lower(plan, mask), mask);
+      const auto violation = Validate(Lower(plan, MasksFor(problem, mask)), mask);
       if (violation) RC_FAIL(*violation);
     }
     for (int32_t ulysses = 1; ulysses <= problem.ranks; ++ulysses) {
       if (problem.ranks % ulysses != 0) continue;
-      const auto violation =
-          Validate(Lower(PlanUsp(problem, ulysses, problem.ranks / ulysses), mask), mask);
+      const auto violation = Validate(
+          Lower(PlanUsp(problem, ulysses, problem.ranks / ulysses), MasksFor(problem, mask)), mask);
       if (violation) RC_FAIL(*violation);
     }
   }));

@@ -211,17 +211,18 @@ std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks) {
   return specs;
 }
 
-Problem ProblemFor(const BlockMask& mask, const PlanOptions& options) {
+Problem ProblemFor(const LaneMasks& masks, const PlanOptions& options) {
   return CheckedProblem({.ranks = options.ranks,
-                         .lanes = mask.lanes(),
-                         .grid = mask.grid(),
-                         .token_grid = options.token_grid,
-                         .orders = options.orders});
+                         .lanes = masks.blocks().lanes(),
+                         .grid = masks.blocks().grid(),
+                         .token_grid = masks.token_grid(),
+                         .orders = masks.orders()});
 }
 
-MadePlan MakePlan(const PlannerSpec& spec, const BlockMask& mask, RowCounts& rows,
+MadePlan MakePlan(const PlannerSpec& spec, const LaneMasks& masks, RowCounts& rows,
                   const PlanOptions& options) {
-  const Problem problem = ProblemFor(mask, options);
+  const BlockMask& mask = masks.blocks();
+  const Problem problem = ProblemFor(masks, options);
   CheckCluster(options.cluster, options.ranks);
   CheckCost(options.cost, problem.lanes, problem.grid, options.ranks);
   // Layouts count blocks, not rows.
@@ -251,30 +252,31 @@ MadePlan MakePlan(const PlannerSpec& spec, const BlockMask& mask, RowCounts& row
       return {PlanFractional(problem, mask, rows.Blocks(), options.cost, options.cluster),
               std::nullopt};
     case PlannerKind::kAuto:
-      return std::move(RankCandidates(mask, rows, options).front().made);
+      return std::move(RankCandidates(masks, rows, options).front().made);
   }
   EQ_CHECK(false, "planner {}", static_cast<int>(spec.kind));
 }
 
-Plan MakePlan(std::string_view spec, const BlockMask& mask, const PlanOptions& options) {
-  RowCounts rows(mask);
-  return MakePlan(ParsePlanner(spec, options.ranks), mask, rows, options).plan;
+Plan MakePlan(std::string_view spec, const LaneMasks& masks, const PlanOptions& options) {
+  RowCounts rows(masks.blocks());
+  return MakePlan(ParsePlanner(spec, options.ranks), masks, rows, options).plan;
 }
 
-std::vector<Candidate> RankCandidates(const BlockMask& mask, RowCounts& rows,
+std::vector<Candidate> RankCandidates(const LaneMasks& masks, RowCounts& rows,
                                       const PlanOptions& options) {
-  const HomeMap homes(ProblemFor(mask, options));
+  const BlockMask& mask = masks.blocks();
+  const HomeMap homes(ProblemFor(masks, options));
   std::vector<Candidate> candidates;
   for (const PlannerSpec& spec : AllPlanners(options.ranks)) {
     const int32_t ring = spec.kind == PlannerKind::kRing ? options.ranks : std::max(spec.ring, 1);
     const bool splits_rows = SplitBatch(mask.lanes().batch, options.ranks / ring, ring).ring > 1;
     if (options.reproducible && splits_rows) continue;
     Candidate candidate{
-        .spec = spec, .made = MakePlan(spec, mask, rows, options), .prediction = {}};
+        .spec = spec, .made = MakePlan(spec, masks, rows, options), .prediction = {}};
     if (!candidate.made.work)
       candidate.made.work = CountStageWork(candidate.made.plan, mask, rows.Blocks());
     candidate.prediction =
-        Simulate(Lower(candidate.made.plan, mask), homes, *candidate.made.work, options.cluster);
+        Simulate(Lower(candidate.made.plan, masks), homes, *candidate.made.work, options.cluster);
     candidates.push_back(std::move(candidate));
   }
   // Equal predictions keep the order of AllPlanners: our own first, then the simplest.

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/lane_masks.h"
 #include "equitile/plan/core/plan.h"
 #include "equitile/plan/planners/dbsp/dbsp.h"
 #include "equitile/plan/predict/cost_model.h"
@@ -39,24 +39,22 @@ std::vector<PlannerSpec> AllPlanners(int32_t ranks);
 
 struct PlanOptions {
   int32_t ranks = 1;
-  TokenGrid token_grid;            // of lanes that are not in natural order
-  std::vector<TokenOrder> orders;  // [lanes] or empty
   CostModel cost;
   Cluster cluster;
   DbspOptions dbsp;
   bool reproducible = true;  // keeps auto to plans that do not split a row
 };
 
-Problem ProblemFor(const BlockMask& mask, const PlanOptions& options);
+Problem ProblemFor(const LaneMasks& masks, const PlanOptions& options);
 
 struct MadePlan {
   Plan plan;
   std::optional<StageWork>
       work;  // where planning has counted it (blocks only: without a cost per row)
 };
-MadePlan MakePlan(const PlannerSpec& spec, const BlockMask& mask, RowCounts& rows,
+MadePlan MakePlan(const PlannerSpec& spec, const LaneMasks& masks, RowCounts& rows,
                   const PlanOptions& options);
-Plan MakePlan(std::string_view spec, const BlockMask& mask, const PlanOptions& options);
+Plan MakePlan(std::string_view spec, const LaneMasks& masks, const PlanOptions& options);
 
 // Auto with its reasons: all candidates with their predicted seconds, the choice first.
 struct Candidate {
@@ -64,7 +62,7 @@ struct Candidate {
   MadePlan made;
   Prediction prediction;
 };
-std::vector<Candidate> RankCandidates(const BlockMask& mask, RowCounts& rows,
+std::vector<Candidate> RankCandidates(const LaneMasks& masks, RowCounts& rows,
                                       const PlanOptions& options);
 
 }  // namespace equitile

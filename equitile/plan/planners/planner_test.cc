@@ -19,6 +19,7 @@ namespace equitile {
 namespace {
 
 using testing::CheckCases;
+using testing::MasksFor;
 using testing::RandomCase;
 
 TEST(Planner, ParsesNames) {
@@ -49,12 +50,7 @@ TEST(Planner, AllIsEveryLayoutOnce) {
 // --- Every planner, any problem ---
 
 PlanOptions OptionsFor(const Problem& problem, RandomCase& random) {
-  PlanOptions options{.ranks = problem.ranks,
-                      .token_grid = problem.token_grid,
-                      .orders = problem.orders,
-                      .cost = {},
-                      .cluster = {},
-                      .dbsp = {}};
+  PlanOptions options{.ranks = problem.ranks, .cost = {}, .cluster = {}, .dbsp = {}};
   options.cluster.wire.head_dim = 8 * random.Between(1, 16);
   if (random.Chance(0.3)) {
     for (int32_t r = 0; r < problem.ranks; ++r) {
@@ -77,6 +73,7 @@ TEST(Planner, EveryPlanIsValidDeterministicAndWithinItsBounds) {
   EXPECT_TRUE(CheckCases("all planners", [](RandomCase& random) {
     const Problem problem = random.MakeProblem();
     const BlockMask mask = random.MakeMask(problem);
+    const LaneMasks masks = MasksFor(problem, mask);
     const PlanOptions options = OptionsFor(problem, random);
     RowCounts rows(mask);
     std::vector<PlannerSpec> specs = AllPlanners(problem.ranks);
@@ -85,11 +82,11 @@ TEST(Planner, EveryPlanIsValidDeterministicAndWithinItsBounds) {
       return spec.kind == PlannerKind::kDbspPlus && spec.ring > 8;
     });
     for (const PlannerSpec& spec : specs) {
-      const MadePlan made = MakePlan(spec, mask, rows, options);
+      const MadePlan made = MakePlan(spec, masks, rows, options);
       const Plan& plan = made.plan;
       RC_ASSERT(plan.planner().Text() == spec.Text());
-      RC_ASSERT(MakePlan(spec, mask, rows, options).plan == plan);
-      const Program program = Lower(plan, mask);
+      RC_ASSERT(MakePlan(spec, masks, rows, options).plan == plan);
+      const Program program = Lower(plan, masks);
       const std::optional<std::string> violation = Validate(program, mask);
       if (violation) RC_FAIL(spec.Text() + ": " + *violation);
 
@@ -120,8 +117,11 @@ TEST(Planner, RefusesWhatDoesNotFit) {
   options.cluster.speeds = {1, 1, 1};
   EXPECT_THROW(MakePlan("ulysses", mask, options), InputError);
   options.cluster.speeds.clear();
-  options.orders = {TokenOrder::kHWF};
-  EXPECT_THROW(MakePlan("ulysses", mask, options), InputError);
+  const LaneMasks without_grid({.blocks = mask,
+                                .token_grid = {},
+                                .orders = {TokenOrder::kHWF, TokenOrder::kHWF},
+                                .tails = {}});
+  EXPECT_THROW(MakePlan("ulysses", without_grid, options), InputError);
 }
 
 // --- The reference's static layouts ---

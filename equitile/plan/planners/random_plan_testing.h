@@ -9,11 +9,17 @@
 #include <random>
 #include <vector>
 
-#include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/lane_masks.h"
 #include "equitile/plan/core/plan.h"
 #include "equitile/plan/planners/static_planner.h"
 
 namespace equitile::testing {
+
+// Blocks in the problem's orders.
+inline LaneMasks MasksFor(const Problem& problem, const BlockMask& blocks) {
+  return LaneMasks(
+      {.blocks = blocks, .token_grid = problem.token_grid, .orders = problem.orders, .tails = {}});
+}
 
 // Everything follows from one seed and a size, so that a failing case shrinks to small sizes and
 // can be named by two numbers.

@@ -34,9 +34,10 @@ std::string LossOf(const PlanReport& best, const PlanReport& other) {
 
 }  // namespace
 
-PlanReport MakeReport(const Plan& plan, const Score& score, const BlockMask& mask, RowCounts& rows,
+PlanReport MakeReport(const Plan& plan, const Score& score, const LaneMasks& masks, RowCounts& rows,
                       const PlanOptions& options) {
-  const Program program = Lower(plan, mask);
+  const BlockMask& mask = masks.blocks();
+  const Program program = Lower(plan, masks);
   const HomeMap homes(plan.problem());
   const Accounts accounts = TakeAccounts(program, homes, mask, options.cluster.wire);
   const LowerBounds bounds =

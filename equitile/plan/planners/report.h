@@ -37,7 +37,7 @@ struct PlanReport {
 };
 
 // `score` must be ScorePlan of this plan and mask. Lowers the plan and walks the program.
-PlanReport MakeReport(const Plan& plan, const Score& score, const BlockMask& mask, RowCounts& rows,
+PlanReport MakeReport(const Plan& plan, const Score& score, const LaneMasks& masks, RowCounts& rows,
                       const PlanOptions& options);
 
 // Owners as the db-SP reference names them, for ring plans: lanes of the groups one after another,

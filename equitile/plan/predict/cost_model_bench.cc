@@ -3,7 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include "equitile/base/error.h"
-#include "equitile/plan/core/mask_hash.h"
+#include "equitile/pattern/mask_hash.h"
 #include "equitile/plan/predict/cost_model.h"
 
 namespace equitile {

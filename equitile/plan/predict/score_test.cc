@@ -13,6 +13,7 @@ namespace equitile {
 namespace {
 
 using testing::CheckCases;
+using testing::MasksFor;
 using testing::RandomCase;
 
 std::vector<double> RandomSpeeds(RandomCase& random, int32_t ranks) {
@@ -32,7 +33,8 @@ TEST(Score, EqualsTheWalkOverTheLoweredProgram) {
     cluster.wire = {.head_dim = 8 * random.Between(1, 20), .value_bytes = 4};
     RowCounts rows(mask);
     const Score score = ScorePlan(plan, mask, rows, {}, cluster);
-    const Accounts accounts = TakeAccounts(Lower(plan, mask), HomeMap(problem), mask, cluster.wire);
+    const Accounts accounts =
+        TakeAccounts(Lower(plan, MasksFor(problem, mask)), HomeMap(problem), mask, cluster.wire);
     RC_ASSERT(score.work == accounts.work);
     RC_ASSERT(score.traffic.sent == accounts.traffic.sent);
     RC_ASSERT(score.traffic.received == accounts.traffic.received);
@@ -170,7 +172,7 @@ TEST(Simulate, PartsAddUpAndNothingIsNegative) {
     cluster.pack_seconds_per_byte = random.Chance(0.5) ? 1e-10 : 0;
     const StageWork work = CountStageWork(plan, mask, RowBlocks(mask));
     const HomeMap homes(problem);
-    const Program program = Lower(plan, mask);
+    const Program program = Lower(plan, MasksFor(problem, mask));
     const Prediction prediction = Simulate(program, homes, work, cluster);
     const double slack = 1e-9 * prediction.seconds;
     RC_ASSERT(prediction.compute >= 0 && prediction.exchange >= 0 && prediction.wait >= 0);

@@ -57,9 +57,10 @@ void TimeDbsp(benchmark::State& state, const BlockMask& mask, int64_t ulysses, i
   PlanOptions options;
   options.ranks = spec.ulysses * spec.ring;
   options.dbsp = dbsp;
+  const LaneMasks masks(mask);
   for (auto _ : state) {
     RowCounts rows(mask);
-    MadePlan made = MakePlan(spec, mask, rows, options);
+    MadePlan made = MakePlan(spec, masks, rows, options);
     benchmark::DoNotOptimize(
         ScorePlan(made.plan, mask, rows, options.cost, options.cluster, std::move(made.work)));
   }

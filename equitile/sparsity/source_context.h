@@ -1,0 +1,27 @@
+// What sources of masks know about the run that they serve.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "equitile/base/thread_pool.h"
+#include "equitile/comm/communicator.h"
+#include "equitile/pattern/block_grid.h"
+#include "equitile/pattern/token_grid.h"
+
+namespace equitile {
+
+struct SourceContext {
+  Communicator* comm = nullptr;
+  ThreadPool* pool = nullptr;
+  Lanes lanes;           // batch = guidance passes
+  BlockGrid grid;        // queries and keys alike
+  TokenGrid token_grid;  // of the video, in home order
+  int64_t head_dim = 0;
+  int64_t layers = 0;
+  std::vector<float> sigmas;  // [steps + 1]
+
+  int64_t Steps() const { return static_cast<int64_t>(sigmas.size()) - 1; }
+};
+
+}  // namespace equitile
