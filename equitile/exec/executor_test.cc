@@ -140,7 +140,7 @@ TEST(ExecutorThreads, LeaveNoTrace) {
     const ExecWorkload workload(test);
     for (const int32_t ranks : {1, 2, 3}) {
       for (const PlannerSpec& spec : ParsePlanners("all", ranks)) {
-        const Plan plan = MakePlan(spec.Text(), test.mask, workload.Options(ranks));
+        const Plan plan = MakePlan(spec.Text(), test.Masks(), workload.Options(ranks));
         const Runs alone = RunOnRanks(workload, plan, ranks);
         for (const int threads : {2, 5}) {
           SCOPED_TRACE(fmt::format("{} {} on {} ranks of {} threads", test.name, spec.Text(), ranks,

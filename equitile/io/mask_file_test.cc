@@ -128,7 +128,7 @@ TEST(MaskFile, DescriptionMustFitTheArray) {
 TEST(MaskFile, ArrayMustBeAMask) {
   const TempFolder folder;
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
-           {}, {8}, {4, 4}, {1, 2, 3, 4, 5}, {4, 0, 4}, {0, 4, 4, 4}}) {
+           {}, {8}, {4, 4}, {1, 2, 3, 4, 5, 6}, {4, 0, 4}, {0, 4, 4, 4}}) {
     WriteArray(folder / "m.npy", shape);
     EXPECT_THROW(ReadMaskFile(folder / "m.npy"), InputError);
   }

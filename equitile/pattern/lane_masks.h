@@ -8,16 +8,10 @@
 #include <vector>
 
 #include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/tail.h"
 #include "equitile/pattern/token_grid.h"
 
 namespace equitile {
-
-// What a block that is not kept counts for.
-enum class Tail : uint8_t {
-  kNone,  // nothing
-  kMean,  // one key: the mean of its keys, with the weight of all of them and the mean of its
-          // values
-};
 
 // Immutable; copies share one content.
 class LaneMasks {

@@ -84,7 +84,7 @@ TEST(MaskTable, ReadsFoldersOfFilesForLayersAndSteps) {
       WriteMaskFile(folder / fmt::format("s{}l{}.npy", step, layer), file);
     }
   }
-  const MaskTable table = MaskTable::Read(folder.path());
+  const MaskTable table = MaskTable::Read(folder / "");
   EXPECT_EQ(Complaint(table, {0, 2}, 2), "covered");
   EXPECT_EQ(Which(table, 1, 0), 4);
   EXPECT_EQ(Which(table, 1, 1), 5);
@@ -106,7 +106,7 @@ TEST(MaskTable, RefusesFilesThatMeetOrDoNotFitTogether) {
   wide.layer = 0;
   EXPECT_THROW(MaskTable({one, wide}, {"a.npy", "b.npy"}), InputError);
   const TempFolder empty;
-  EXPECT_THROW(MaskTable::Read(empty.path()), InputError);
+  EXPECT_THROW(MaskTable::Read(empty / ""), InputError);
   EXPECT_THROW(MaskTable::Read(empty / "none.npy"), InputError);
 }
 

@@ -24,7 +24,7 @@ LaneMasks Shape(const LayerCase& test, std::vector<TokenOrder> orders = {},
 }
 
 // [steps] of layer 1's masks, from the given step on; the same on all ranks.
-std::vector<LaneMasks> Run(const LayerWorld& world, const LaneMasks& shape,
+std::vector<LaneMasks> Predicted(const LayerWorld& world, const LaneMasks& shape,
                            const PredictOptions& options, int32_t ranks, int threads = 1,
                            int32_t steps = 1) {
   std::vector<LaneMasks> masks;
@@ -105,7 +105,7 @@ TEST(PredictMasks, KeepsTheFewestBlocksThatHoldTheShare) {
   for (const double share : {0.3, 0.8, 0.97}) {
     PredictOptions options;
     options.rule = {.mass = share, .min = 0};
-    ExpectRule(world, Run(world, Shape(world.test()), options, 1)[0], share);
+    ExpectRule(world, Predicted(world, Shape(world.test()), options, 1)[0], share);
   }
 }
 
@@ -116,9 +116,9 @@ TEST(PredictMasks, WorksInEveryLanesOwnOrder) {
                            TokenOrder::kHWF, TokenOrder::kFWH});
   PredictOptions options;
   options.rule = {.mass = 0.7, .min = 0};
-  const LaneMasks one = Run(world, shape, options, 1)[0];
+  const LaneMasks one = Predicted(world, shape, options, 1)[0];
   ExpectRule(world, one, 0.7);
-  for (const int32_t ranks : {2, 3, 5, 8}) EXPECT_EQ(Run(world, shape, options, ranks)[0], one);
+  for (const int32_t ranks : {2, 3, 5, 8}) EXPECT_EQ(Predicted(world, shape, options, ranks)[0], one);
 }
 
 TEST(PredictMasks, AreTheSameOnAnyRanksAndThreads) {
@@ -128,10 +128,10 @@ TEST(PredictMasks, AreTheSameOnAnyRanksAndThreads) {
     const LayerWorld world(test);
     PredictOptions options;
     options.rule = {.mass = 0.6, .min = 0.05};
-    const LaneMasks one = Run(world, Shape(test), options, 1)[0];
-    EXPECT_EQ(Run(world, Shape(test), options, 1, 3)[0], one);
+    const LaneMasks one = Predicted(world, Shape(test), options, 1)[0];
+    EXPECT_EQ(Predicted(world, Shape(test), options, 1, 3)[0], one);
     for (const int32_t ranks : {2, 3, 5, 8})
-      EXPECT_EQ(Run(world, Shape(test), options, ranks, 2)[0], one) << ranks;
+      EXPECT_EQ(Predicted(world, Shape(test), options, ranks, 2)[0], one) << ranks;
   }
 }
 
@@ -139,9 +139,9 @@ TEST(PredictMasks, MassOneIsDenseAndMinHolds) {
   const LayerWorld world{LayerCase{}};
   PredictOptions options;
   options.rule = {.mass = 1, .min = 0};
-  EXPECT_EQ(Run(world, Shape(world.test()), options, 3)[0].blocks().Density(), 1.0);
+  EXPECT_EQ(Predicted(world, Shape(world.test()), options, 3)[0].blocks().Density(), 1.0);
   options.rule = {.mass = 0, .min = 0.25};
-  const LaneMasks least = Run(world, Shape(world.test()), options, 2)[0];
+  const LaneMasks least = Predicted(world, Shape(world.test()), options, 2)[0];
   for (int64_t q = 0; q < least.blocks().QBlocks(); ++q)
     EXPECT_EQ(least.blocks().RowCount(4, q), CeilDiv(least.blocks().KvBlocks(), int64_t{4}));
 }
@@ -151,7 +151,7 @@ TEST(PredictMasks, HeadsMayHaveTheirOwnShares) {
   PredictOptions options;
   options.rule = {.mass = 0.5, .min = 0};
   options.mass_of_head = {0.1, 0.1, 0.1, 1.0, 0.5, 0.0};  // [layers][heads]; layer 1 is run
-  const LaneMasks masks = Run(world, Shape(world.test()), options, 2)[0];
+  const LaneMasks masks = Predicted(world, Shape(world.test()), options, 2)[0];
   for (const int64_t item : {0, 1}) {
     EXPECT_EQ(masks.blocks().LaneKept(3 * item),
               masks.blocks().QBlocks() * masks.blocks().KvBlocks());
@@ -163,9 +163,9 @@ TEST(PredictMasks, PassesMayShareTheConditionalOnes) {
   const LayerWorld world{LayerCase{}};
   PredictOptions options;
   options.rule = {.mass = 0.6, .min = 0};
-  const LaneMasks own = Run(world, Shape(world.test()), options, 2)[0];
+  const LaneMasks own = Predicted(world, Shape(world.test()), options, 2)[0];
   options.share_passes = true;
-  const LaneMasks shared = Run(world, Shape(world.test()), options, 2)[0];
+  const LaneMasks shared = Predicted(world, Shape(world.test()), options, 2)[0];
   for (int64_t head = 0; head < 3; ++head) {
     for (int64_t q = 0; q < own.blocks().QBlocks(); ++q) {
       EXPECT_EQ(shared.blocks().KeptInRow(head, q), own.blocks().KeptInRow(head, q));
@@ -201,7 +201,7 @@ TEST(PredictMasks, SaysWhichLayerCannotBePooled) {
   LayerWorld world{LayerCase{}};
   world.values(1).back() = NAN;  // of layer 1
   try {
-    Run(world, Shape(world.test()), {}, 3);
+    Predicted(world, Shape(world.test()), {}, 3);
     FAIL();
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("step 1, layer 1"), std::string::npos) << error.what();
@@ -215,7 +215,7 @@ TEST(PredictMasks, AlwaysKeepsWhatItsShapeKeeps) {
   always.Set(5, 0, 6);
   PredictOptions options;
   options.rule = {.mass = 0, .min = 0};
-  EXPECT_EQ(Run(world, LaneMasks(always), options, 2)[0].blocks(), always);
+  EXPECT_EQ(Predicted(world, LaneMasks(always), options, 2)[0].blocks(), always);
 }
 
 }  // namespace
