@@ -54,7 +54,7 @@ class Maker {
   int32_t Stages() const { return static_cast<int32_t>(out_.stages.size()); }
   RankStage& At(int32_t stage) { return out_.stages[static_cast<size_t>(stage)]; }
   const Problem& problem() const { return out_.program.problem; }
-  bool InHomeOrder(int64_t lane) const { return problem().OrderOf(lane) == TokenOrder::kFHW; }
+  bool InHomeOrder(int64_t lane) const { return problem().InHomeOrder(lane); }
 
   Range TokensOf(Side side, const LaneBlocks& item) const {
     const int64_t block = problem().grid.block_tokens, tokens = homes_.Tokens(side);

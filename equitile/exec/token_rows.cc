@@ -25,7 +25,7 @@ void ReadRows(const TokenSource& source, Lanes lanes, int64_t lane, int64_t firs
 LaneOrders::LaneOrders(const Problem& problem) {
   if (problem.orders.empty()) return;
   for (const TokenOrder order : problem.orders) {
-    if (order == TokenOrder::kFHW) {
+    if (order == problem.token_grid.home) {
       by_lane_.push_back(nullptr);
       continue;
     }

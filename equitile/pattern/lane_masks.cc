@@ -31,6 +31,7 @@ uint64_t HashOf(const LaneMasks::Parts& parts) {
   for (int64_t extent : {grid.frames, grid.height, grid.width, grid.text_before, grid.text_after}) {
     hash.Add(extent);
   }
+  hash.Add(grid.home);
   hash.Add(std::span(parts.orders)).Add(std::span(parts.tails));
   return hash.Digest();
 }
@@ -42,7 +43,7 @@ LaneMasks::LaneMasks(BlockMask blocks) : LaneMasks(Parts{.blocks = std::move(blo
 LaneMasks::LaneMasks(Parts parts) {
   CheckCount(parts.orders, "token orders", parts.blocks.LaneCount());
   CheckCount(parts.tails, "tails", parts.blocks.LaneCount());
-  ClearWhereAll(parts.orders, TokenOrder::kFHW);
+  ClearWhereAll(parts.orders, parts.token_grid.home);
   ClearWhereAll(parts.tails, Tail::kNone);
   if (parts.orders.empty()) parts.token_grid = {};
   const uint64_t hash = HashOf(parts);

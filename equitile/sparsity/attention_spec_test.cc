@@ -45,11 +45,10 @@ TEST(AttentionSpec, TextReadsBack) {
 TEST(AttentionSpec, NamesWhatIsWrong) {
   for (const char* text : {"",
                            "dens",
-                           "dense:",
                            "dense:x",
                            "mask",
                            "mask:",
-                           "predict:mass",
+                           
                            "predict:mass=2",
                            "predict:mass=-0.1",
                            "predict:mass=0.5x",

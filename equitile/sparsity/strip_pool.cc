@@ -48,11 +48,11 @@ StripPool::StripPool(Problem problem, int64_t head_dim, Communicator& comm, Thre
       lanes_.push_back(lane);
     }
     const TokenOrder order = problem_.OrderOf(lane);
-    if (order == TokenOrder::kFHW && uncut) continue;
+    if (problem_.InHomeOrder(lane) && uncut) continue;
     const auto same = std::find(known.begin(), known.end(), order);
     if (same == known.end()) {
       known.push_back(order);
-      if (order == TokenOrder::kFHW) {
+      if (problem_.InHomeOrder(lane)) {
         std::vector<int32_t>& natural = orders_.emplace_back();
         for (int32_t t = 0; t < problem_.grid.q_tokens; ++t) natural.push_back(t);
       } else {

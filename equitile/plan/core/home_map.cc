@@ -19,7 +19,7 @@ HomeMap::HomeMap(const Problem& problem)
   std::map<std::pair<TokenOrder, int64_t>, int32_t> known;
   for (int64_t lane = 0; lane < lanes_.Count(); ++lane) {
     const TokenOrder order = problem.OrderOf(lane);
-    if (order == TokenOrder::kFHW) {
+    if (order == problem.token_grid.home) {
       scattered_of_lane_.push_back(-1);
       continue;
     }

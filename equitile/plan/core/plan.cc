@@ -131,6 +131,7 @@ uint64_t HashParts(const PlanParts& parts) {
     hash.Add(size);
   }
   hash.Add(std::span(problem.orders));
+  if (problem.token_grid.home != TokenOrder::kFHW) hash.Add(problem.token_grid.home);
   hash.Add(std::string_view(parts.planner.name));
   hash.Add(parts.planner.ulysses);
   hash.Add(parts.planner.ring);
@@ -158,7 +159,7 @@ uint64_t HashParts(const PlanParts& parts) {
 
 Problem CanonicalOrders(Problem problem) {
   const bool natural = std::all_of(problem.orders.begin(), problem.orders.end(),
-                                   [](TokenOrder order) { return order == TokenOrder::kFHW; });
+                                   [&](TokenOrder order) { return order == problem.token_grid.home; });
   if (natural) {
     problem.orders.clear();
     problem.token_grid = {};

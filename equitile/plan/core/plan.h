@@ -25,8 +25,9 @@ struct Problem {
   std::vector<TokenOrder> orders;  // [lanes], or empty: every lane in natural (home) order
 
   TokenOrder OrderOf(int64_t lane) const {
-    return orders.empty() ? TokenOrder::kFHW : orders[static_cast<size_t>(lane)];
+    return orders.empty() ? token_grid.home : orders[static_cast<size_t>(lane)];
   }
+  bool InHomeOrder(int64_t lane) const { return OrderOf(lane) == token_grid.home; }
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 

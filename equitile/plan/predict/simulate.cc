@@ -333,7 +333,7 @@ class Simulator {
                                 : transfer.cargo == Cargo::kQ ? wire.QBytes()
                                                               : wire.OBytes();
     for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks)) {
-      const bool in_home_order = program_.problem.OrderOf(item.lane) == TokenOrder::kFHW;
+      const bool in_home_order = program_.problem.InHomeOrder(item.lane);
       homes_.ForEachPart(is_kv ? Side::kKey : Side::kQuery, item.lane, item.blocks(),
                          [&](int32_t home, int64_t tokens) {
                            if (!in_home_order) reordered_bytes_ += tokens * token_bytes;

@@ -22,7 +22,7 @@ AlikeLanes OneLane(const Problem& problem, int32_t lane) {
   return {.lane = lane,
           .count = 1,
           .item = problem.lanes.BatchOf(lane),
-          .in_home_order = problem.OrderOf(lane) == TokenOrder::kFHW};
+          .in_home_order = problem.InHomeOrder(lane)};
 }
 
 // How many ranks ask for each token of one side. Lanes in home order are booked as block ranges and

@@ -40,7 +40,7 @@ BlockHomes::BlockHomes(const Problem& problem, const HomeMap& homes)
     }
     holders_.push_back(holders);
   }
-  for (TokenOrder order : problem.orders) scattered_.push_back(order != TokenOrder::kFHW);
+  for (TokenOrder order : problem.orders) scattered_.push_back(order != problem.token_grid.home);
 }
 
 int64_t BlockHomes::QHome(int64_t item, int64_t q_block) const {
