@@ -7,7 +7,9 @@
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "equitile/base/error.h"
@@ -49,10 +51,29 @@ RgbImage Frame(int64_t index, int64_t height = 48, int64_t width = 64) {
   return image;
 }
 
-void Write(const fs::path& path, int64_t frames, const VideoOptions& options) {
+// Waves and grain, so that an encoder has many near ties to decide.
+RgbImage Texture(int64_t index, int64_t height, int64_t width) {
+  RgbImage image = {height, width, {}};
+  const auto t = static_cast<double>(index);
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      const double column = 0.3 * static_cast<double>(x), row = 0.17 * static_cast<double>(y * y);
+      const auto grain = static_cast<double>((7919 * x + 104729 * y + 31 * index) % 23);
+      for (const double shift : {0.0, 1.0, 2.0}) {
+        const double waves =
+            60.0 * std::sin(column + 0.5 * t + shift) + 40.0 * std::sin(row - 0.2 * t);
+        image.pixels.push_back(static_cast<uint8_t>(127.0 + waves + grain));
+      }
+    }
+  }
+  return image;
+}
+
+void Write(const fs::path& path, int64_t frames, const VideoOptions& options,
+           RgbImage (*picture)(int64_t, int64_t, int64_t) = Frame) {
   const auto writer = OpenVideo(path, options);
   for (int64_t f = 0; f < frames; ++f) {
-    writer->Add(Frame(f, options.height, options.width).pixels);
+    writer->Add(picture(f, options.height, options.width).pixels);
   }
   writer->Finish();
 }
@@ -105,6 +126,36 @@ TEST_F(VideoTest, SameFramesSameBytes) {
     const std::string a = Bytes(folder_ / ("a" + extension));
     EXPECT_EQ(a, Bytes(folder_ / ("b" + extension))) << extension;
     if (extension != ".gif") EXPECT_NE(a.find(options.title), std::string::npos) << extension;
+  }
+}
+
+// What malloc gives next holds other bytes for every seed.
+void DirtyHeap(int seed) {
+  std::vector<std::unique_ptr<std::vector<uint8_t>>> blocks;
+  for (size_t bytes = 32; bytes < size_t{1} << 22; bytes += bytes / 4) {
+    const auto value = static_cast<uint8_t>(37 * seed + static_cast<int>(bytes % 251));
+    blocks.push_back(std::make_unique<std::vector<uint8_t>>(bytes, value));
+  }
+}
+
+// At sizes that are no multiples of a macroblock x264's vector code sees beyond the picture.
+TEST_F(VideoTest, BytesDependOnNeitherHeapNorProcessor) {
+  constexpr int64_t kFrames = 9;
+  for (const auto& [width, height] :
+       {std::pair{18, 34}, {34, 18}, {50, 30}, {64, 48}, {82, 66}, {112, 62}}) {
+    VideoOptions options = {.height = height, .width = width};
+    for (const std::string extension : {".mp4", ".webm"}) {
+      options.x264_params = "asm=0";
+      Write(folder_ / ("plain" + extension), kFrames, options, Texture);
+      options.x264_params.clear();
+      for (int seed = 0; seed < 4; ++seed) {
+        DirtyHeap(seed);
+        Write(folder_ / ("dirty" + extension), kFrames, options, Texture);
+        EXPECT_TRUE(Bytes(folder_ / ("dirty" + extension)) ==
+                    Bytes(folder_ / ("plain" + extension)))
+            << width << " x " << height << extension << " after heap " << seed;
+      }
+    }
   }
 }
 

@@ -35,10 +35,14 @@ struct Kind {
 };
 
 const std::vector<Kind>& Kinds() {
+  // x264 chooses other motion vectors with other instruction sets, and its AVX-512 code lets what
+  // lies beside the picture into the choice: cpu-independent makes it leave out what does so.
   static const std::vector<Kind> kinds = {
       {".mp4",
        "mp4",
-       {{"libx264", AV_PIX_FMT_YUV420P, {{"preset", "medium"}, {"crf", "17"}}},
+       {{"libx264",
+         AV_PIX_FMT_YUV420P,
+         {{"preset", "medium"}, {"crf", "17"}, {"x264-params", "cpu-independent=1"}}},
         {"mpeg4", AV_PIX_FMT_YUV420P, {{"flags", "+qscale"}, {"global_quality", "354"}}}}},
       {".webm",
        "webm",
@@ -100,6 +104,9 @@ LibavPtr<AVCodecContext> OpenEncoder(const fs::path& path, const VideoOptions& o
   if (global_header) context->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
   AVDictionary* settings = nullptr;
   for (const auto& [key, value] : encoder->options) av_dict_set(&settings, key, value, 0);
+  if (!options.x264_params.empty()) {
+    av_dict_set(&settings, "x264-params", (":" + options.x264_params).c_str(), AV_DICT_APPEND);
+  }
   const int opened = avcodec_open2(context.get(), codec, &settings);
   av_dict_free(&settings);
   if (opened < 0) {

@@ -12,10 +12,11 @@ namespace equitile {
 struct VideoOptions {
   int64_t height = 0, width = 0;
   int64_t fps = 16;
-  std::string title;  // metadata; empty: none
+  std::string title;        // metadata; empty: none
+  std::string x264_params;  // besides our own, "asm=0:..."; tests put other processors' code here
 };
 
-// The same frames and options give the same bytes: one thread, no dates, no versions.
+// The same frames and options give the same bytes, H.264 on any processor: one thread, no dates.
 class VideoWriter {
  public:
   virtual ~VideoWriter() = default;  // without Finish nothing is left of it
