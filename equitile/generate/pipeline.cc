@@ -62,6 +62,7 @@ bool Pipeline::Load() {
 
 bool Pipeline::LoadTransformer() {
   const TensorFiles files = TensorFiles::OpenFolder(folder_.Part("transformer"));
+  WanWeights::Check(files, config_);
   const auto report = [&](int64_t done, int64_t total) {
     comm_.Poll();
     if (options_.on_load && comm_.rank() == 0) options_.on_load("transformer", done, total);

@@ -125,9 +125,24 @@ def image_to_video(model):
     return "image_dim", "1280"
 
 
+def with_config(model, **values):
+    config = model / "transformer/config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **values}))
+
+
+def layers_without_end(model):
+    with_config(model, num_layers=1 << 20)
+    return "num_layers", 1 << 20
+
+
+def width_that_wraps(model):
+    with_config(model, num_attention_heads=1 << 19, attention_head_dim=512)
+    return "num_attention_heads", 1 << 19
+
+
 @pytest.mark.parametrize("damage", [
     missing_shard, shard_not_in_index, tensor_not_in_index, truncated, truncated_header, header_of_2_63, overlapping, unknown_class,
-    unknown_transformer, image_to_video], ids=lambda damage: damage.__name__)
+    unknown_transformer, image_to_video, layers_without_end, width_that_wraps], ids=lambda damage: damage.__name__)
 def test_damage_is_named_by_generate_and_inspect(equitile, generate, model, tmp_path, damage):
     mentions = damage(model)
     generate().must_be_refused(*mentions)
@@ -140,6 +155,15 @@ def test_damage_is_named_by_generate_and_inspect(equitile, generate, model, tmp_
 def test_tensors_that_do_not_fit_are_named_with_found_and_expected(generate, model, damage, ranks):
     mentions = damage(model)
     generate("--ranks", ranks).must_be_refused(*mentions)
+
+
+@pytest.mark.parametrize("launcher", [[], ["mpirun", "-n", "1", "--allow-run-as-root"]], ids=["alone", "mpirun"])
+def test_sizes_that_the_files_do_not_have_take_no_memory(model, tmp_path, launcher):
+    with_config(model, num_attention_heads=512, attention_head_dim=128, num_layers=1000)  # petabytes
+    done = subprocess.run([*launcher, os.environ["EQUITILE"], "generate", "-m", "model", "-p", "a star", "--save-latents", "a.st", *map(str, SMALL)],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "GB of memory" in done.stderr or "scale_shift_table" in done.stderr or "patch_embedding" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("tensor, value", [("blocks.1.ffn.net.2.weight", np.nan), ("blocks.0.attn1.norm_q.weight", -np.inf),

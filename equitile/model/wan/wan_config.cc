@@ -9,7 +9,13 @@
 namespace equitile {
 namespace {
 
-constexpr int64_t kMostSize = int64_t{1} << 20;  // of any one extent: keeps products in range
+// Far above every known model, and low enough for the bytes of the largest allowed one, its weights
+// as well as its activations at the largest video, to stay below 2^62.
+constexpr int64_t kMostLayers = 1000;
+constexpr int64_t kMostWidth = 1 << 16;  // heads * head_dim
+constexpr int64_t kMostChannels = 1 << 14;
+constexpr int64_t kMostPatch = 64;      // latents of a patch
+constexpr int64_t kMostSize = 1 << 20;  // of any other extent
 
 }  // namespace
 
@@ -29,29 +35,36 @@ WanConfig ReadWanConfig(const std::filesystem::path& config_json) {
     if (file.Has(key)) file.Fail(key, "image-to-video is not supported; must be null");
   }
   WanConfig config;
-  const std::vector<int64_t> patch = file.Integers("patch_size", {1, 2, 2}, 1, 64);
+  const std::vector<int64_t> patch = file.Integers("patch_size", {1, 2, 2}, 1, kMostPatch);
   if (patch.size() != 3) file.Fail("patch_size", "must be [frames, height, width]");
   config.patch = {.frames = patch[0], .height = patch[1], .width = patch[2]};
+  if (config.patch.Elements() > kMostPatch) {
+    file.Fail("patch_size", fmt::format("must be at most {} latents together", kMostPatch));
+  }
   auto size = [&](const char* key, int64_t& value) {
     value = file.Integer(key, value, 1, kMostSize);
   };
   size("num_attention_heads", config.heads);
   size("attention_head_dim", config.head_dim);
-  size("in_channels", config.in_channels);
+  config.in_channels = file.Integer("in_channels", config.in_channels, 1, kMostChannels);
   size("text_dim", config.text_dim);
   size("freq_dim", config.freq_dim);
   size("ffn_dim", config.ffn_dim);
-  size("num_layers", config.layers);
+  config.layers = file.Integer("num_layers", config.layers, 1, kMostLayers);
   size("rope_max_seq_len", config.rope_max_seq_len);
   // Null and 0 mean "as many as go in"; a file that leaves it out means 16, whatever goes in.
   config.out_channels =
-      file.IsNull("out_channels") ? 0 : file.Integer("out_channels", 16, 0, kMostSize);
+      file.IsNull("out_channels") ? 0 : file.Integer("out_channels", 16, 0, kMostChannels);
   if (config.out_channels == 0) config.out_channels = config.in_channels;
   config.cross_attn_norm = file.Bool("cross_attn_norm", config.cross_attn_norm);
   config.eps = static_cast<float>(file.Number("eps", 1e-6, 0.0, 1.0));
   if (config.head_dim % kHeadDimStep != 0 || config.head_dim > kMaxHeadDim) {
     file.Fail("attention_head_dim",
               fmt::format("must be a multiple of {} up to {}", kHeadDimStep, kMaxHeadDim));
+  }
+  if (config.Width() > kMostWidth) {
+    file.Fail("num_attention_heads", fmt::format("times attention_head_dim {} must be at most {}",
+                                                 config.head_dim, kMostWidth));
   }
   if (config.freq_dim % 2 != 0) file.Fail("freq_dim", "must be even");
   return config;
@@ -73,9 +86,10 @@ WanConfig ParseWanShape(std::string_view text) {
   const char* end = text.data() + text.size();
   const char* begin = rest.starts_with(key) ? rest.data() + key.size() : end;
   const auto parsed = std::from_chars(begin, end, config.layers);
-  if (parsed.ec != std::errc() || parsed.ptr != end || config.layers < 1 || config.layers > 1000) {
-    throw InputError("[model] shape '{}': after the comma must come layers=N, N from 1 to 1000",
-                     text);
+  if (parsed.ec != std::errc() || parsed.ptr != end || config.layers < 1 ||
+      config.layers > kMostLayers) {
+    throw InputError("[model] shape '{}': after the comma must come layers=N, N from 1 to {}", text,
+                     kMostLayers);
   }
   return config;
 }

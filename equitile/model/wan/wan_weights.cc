@@ -128,6 +128,15 @@ void CheckSize(const Layout& layout, std::span<const std::byte> bytes) {
   }
 }
 
+void CheckTensors(const Layout& layout, const TensorFiles& files) {
+  for (const Entry& entry : layout.entries()) {
+    for (const std::string& name : entry.tensors) {
+      files[name].FloatType();
+      files[name].CheckShape(entry.shape);
+    }
+  }
+}
+
 void PackMatrix(const TensorFiles& files, const Entry& entry, std::span<std::byte> to,
                 ThreadPool& pool) {
   std::vector<StoredMatrix> matrices;
@@ -177,18 +186,18 @@ int64_t WanWeights::Bytes(const WanConfig& config, DType dtype) {
   return Layout(config, dtype, weights).bytes();
 }
 
+void WanWeights::Check(const TensorFiles& files, const WanConfig& config) {
+  WanWeights weights;
+  CheckTensors(Layout(config, DType::kF32, weights), files);
+}
+
 void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, DType dtype,
                       std::span<std::byte> to, ThreadPool& pool,
                       FunctionRef<void(int64_t done, int64_t total)> report) {
   WanWeights weights;
   const Layout layout(config, dtype, weights);
   CheckSize(layout, to);
-  for (const Entry& entry : layout.entries()) {
-    for (const std::string& name : entry.tensors) {
-      files[name].FloatType();
-      files[name].CheckShape(entry.shape);
-    }
-  }
+  CheckTensors(layout, files);
   for (const Entry& entry : layout.entries()) {
     if (entry.vector != nullptr) {
       PackVector(files, entry, Place(to, entry));

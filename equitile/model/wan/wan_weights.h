@@ -43,9 +43,12 @@ class WanWeights {
 
   static int64_t Bytes(const WanConfig& config, DType dtype);
 
+  // Throws InputError, naming tensor, found and expected, for missing tensors and wrong shapes or
+  // types. To be asked before Bytes() are taken: a config may claim any size.
+  static void Check(const TensorFiles& files, const WanConfig& config);
+
   // Tensor by tensor, so that no second copy of the model ever exists; `to` is 64-byte aligned and
-  // Bytes() long. Throws InputError, naming tensor, found and expected, for missing tensors, wrong
-  // shapes or types (before anything is packed), and values that are not finite. report(done,
+  // Bytes() long. Checks first, and throws InputError for values that are not finite. report(done,
   // total): bytes packed so far.
   static void Pack(const TensorFiles& files, const WanConfig& config, DType dtype,
                    std::span<std::byte> to, ThreadPool& pool,

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "equitile/base/error.h"
@@ -72,6 +73,35 @@ TEST(WanConfig, RefusesOtherModels) {
         R"({"num_attention_heads": "12"})", R"({"freq_dim": 7})", R"({"patch_size": [1, 0, 2]})"}) {
     EXPECT_THROW(Parse(json), InputError) << json;
   }
+}
+
+TEST(WanConfig, SizesWithoutReasonAreNamed) {
+  for (const auto& [json, key] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"num_layers": 1048576})", "'num_layers' holds 1048576"},
+           {R"({"num_attention_heads": 524288, "attention_head_dim": 512})",
+            "'num_attention_heads' holds 524288"},
+           {R"({"num_attention_heads": 513})", "'num_attention_heads' holds 513"},
+           {R"({"patch_size": [64, 64, 64]})", "'patch_size'"},
+           {R"({"in_channels": 1048576})", "'in_channels' holds"},
+           {R"({"out_channels": 1048576})", "'out_channels' holds"},
+           {R"({"ffn_dim": 9223372036854775807})", "'ffn_dim' holds"}}) {
+    const std::string message = MessageOf([&] { Parse(json); });
+    EXPECT_NE(message.find(key), std::string::npos) << json << ": " << message;
+  }
+}
+
+// All bounds at once: no count of parameters or bytes wraps.
+TEST(WanConfig, TheLargestThatIsTakenCanBeCounted) {
+  const WanConfig largest = Parse(
+      R"({"patch_size": [1, 8, 8], "num_attention_heads": 512, "attention_head_dim": 128,
+          "in_channels": 16384, "out_channels": 16384, "text_dim": 1048576, "freq_dim": 1048576,
+          "ffn_dim": 1048576, "num_layers": 1000, "rope_max_seq_len": 1048576})");
+  const double d = 65536, size = 1048576;
+  const double matrices = (3 * size + 8 * d) * d + 1000 * (8 * d * d + 2 * d * size);
+  const auto parameters = static_cast<double>(largest.Parameters());
+  EXPECT_NEAR(parameters / matrices, 1.0, 1e-2);
+  EXPECT_NEAR(static_cast<double>(WanWeights::Bytes(largest, DType::kF32)) / (4.0 * parameters),
+              1.0, 1e-3);
 }
 
 // Parameter counts and costs as published for both sizes.
