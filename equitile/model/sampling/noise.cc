@@ -1,8 +1,8 @@
 #include "equitile/model/sampling/noise.h"
 
-#include <array>
 #include <cmath>
 #include <numbers>
+#include <random>
 
 #include "equitile/base/error.h"
 #include "equitile/base/rng.h"
@@ -10,45 +10,10 @@
 namespace equitile {
 namespace {
 
-// MT19937 (Matsumoto and Nishimura 1998), seeded by init_genrand.
-class MersenneTwister {
- public:
-  explicit MersenneTwister(uint32_t seed) {
-    state_[0] = seed;
-    for (uint32_t i = 1; i < kWords; ++i) {
-      state_[i] = 1812433253U * (state_[i - 1] ^ state_[i - 1] >> 30) + i;
-    }
-  }
-
-  uint32_t Next() {
-    if (next_ == kWords) Twist();
-    uint32_t y = state_[next_++];
-    y ^= y >> 11;
-    y ^= y << 7 & 0x9D2C5680U;
-    y ^= y << 15 & 0xEFC60000U;
-    return y ^ y >> 18;
-  }
-
- private:
-  static constexpr uint32_t kWords = 624, kMiddle = 397;
-
-  void Twist() {
-    for (uint32_t i = 0; i < kWords; ++i) {
-      const uint32_t y = (state_[i] & 0x80000000U) | (state_[(i + 1) % kWords] & 0x7FFFFFFFU);
-      const uint32_t odd = (y & 1) != 0 ? 0x9908B0DFU : 0;
-      state_[i] = state_[(i + kMiddle) % kWords] ^ y >> 1 ^ odd;
-    }
-    next_ = 0;
-  }
-
-  std::array<uint32_t, kWords> state_;
-  uint32_t next_ = kWords;
-};
-
 constexpr size_t kBlock = 16;  // torch's vectorised path works on blocks of two vectors of eight
 
-void FillUniform(MersenneTwister& generator, std::span<float> out) {
-  for (float& value : out) value = static_cast<float>(generator.Next() & 0xFFFFFF) * 0x1p-24f;
+void FillUniform(std::mt19937& generator, std::span<float> out) {
+  for (float& value : out) value = static_cast<float>(generator() & 0xFFFFFF) * 0x1p-24f;
 }
 
 // Box-Muller on sixteen uniforms in place; all in f32, the angle too.
@@ -63,10 +28,10 @@ void TransformBlock(std::span<float> block) {
 }
 
 // Fewer than one block: torch's scalar path, in double.
-void FillFew(MersenneTwister& generator, std::span<float> out) {
+void FillFew(std::mt19937& generator, std::span<float> out) {
   const auto uniform = [&] {
-    const uint64_t high = generator.Next();
-    const uint64_t bits = high << 32 | generator.Next();
+    const uint64_t high = generator();
+    const uint64_t bits = high << 32 | generator();
     return static_cast<double>(bits & ((uint64_t{1} << 53) - 1)) * 0x1p-53;
   };
   for (size_t i = 0; i < out.size(); i += 2) {
@@ -79,7 +44,7 @@ void FillFew(MersenneTwister& generator, std::span<float> out) {
 }
 
 void FillTorch(uint64_t seed, std::span<float> out) {
-  MersenneTwister generator(static_cast<uint32_t>(seed));
+  std::mt19937 generator(static_cast<uint32_t>(seed));  // torch seeds it so, too
   if (out.size() < kBlock) {
     FillFew(generator, out);
     return;
