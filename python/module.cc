@@ -228,7 +228,7 @@ PlanOptions OptionsOf(const PlanArgs& args) {
 
 // [(stage, cargo, from, to, lane, first block, end)]; from or to -1: the homes of the blocks.
 py::list TransfersOf(const Program& program) {
-  constexpr const char* kCargo[] = {"q", "kv", "o"};
+  constexpr const char* kCargo[] = {"q", "kv", "o", "means"};
   py::list list;
   for (size_t stage = 0; stage < program.stages.size(); ++stage) {
     for (const Span& span : {program.stages[stage].inputs, program.stages[stage].returns}) {

@@ -171,7 +171,7 @@ class ParallelBench {
     std::sort(repeats.begin(), repeats.end(),
               [](const Repeat& a, const Repeat& b) { return a.seconds < b.seconds; });
     RowCounts rows(masks_.blocks());
-    const Score score = ScorePlan(contender.made.plan, masks_.blocks(), rows, options_.cost,
+    const Score score = ScorePlan(contender.made.plan, masks_, rows, options_.cost,
                                   options_.cluster, std::move(contender.made.work));
     const Prediction prediction =
         Simulate(contender.part->program, *contender.part->homes, score.work, options_.cluster);

@@ -15,16 +15,15 @@ constexpr int kMostRuns = 500;
 
 TimedPlan PlanWithClock(const PlannerSpec& spec, const LaneMasks& masks,
                         const PlanOptions& options) {
-  const BlockMask& mask = masks.blocks();
   TimedPlan best;
   const Stopwatch all_runs;
   for (int run = 0; run < kMostRuns && (run == 0 || all_runs.Seconds() < kEnoughSeconds); ++run) {
     const Stopwatch watch;
-    RowCounts rows(mask);
+    RowCounts rows(masks.blocks());
     MadePlan made = MakePlan(spec, masks, rows, options);
     TimedPlan timed{.plan = std::move(made.plan), .score = {}, .chosen = {}, .plan_seconds = 0};
     timed.score =
-        ScorePlan(timed.plan, mask, rows, options.cost, options.cluster, std::move(made.work));
+        ScorePlan(timed.plan, masks, rows, options.cost, options.cluster, std::move(made.work));
     timed.plan_seconds = watch.Seconds();
     if (spec.kind == PlannerKind::kAuto) timed.chosen = timed.plan.planner().Text();
     if (run == 0 || timed.plan_seconds < best.plan_seconds) best = std::move(timed);

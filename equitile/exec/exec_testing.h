@@ -27,9 +27,10 @@ struct ExecCase {
   BlockMask mask;
   TokenGrid token_grid;
   std::vector<TokenOrder> orders;
+  std::vector<Tail> tails = {};
 
   LaneMasks Masks() const {
-    return LaneMasks({.blocks = mask, .token_grid = token_grid, .orders = orders, .tails = {}});
+    return LaneMasks({.blocks = mask, .token_grid = token_grid, .orders = orders, .tails = tails});
   }
 };
 
@@ -109,6 +110,7 @@ class ExecWorkload {
     args.k = ConstView(k_.data(), shape);
     args.v = ConstView(v_.data(), shape);
     args.q_order = args.kv_order = orders.ByLane();
+    args.tails.lanes = test_.tails;
     args.out = View(result.out.data(), shape);
     args.lse = lse.data();
     Attention(args, pool, workspace);
@@ -122,7 +124,8 @@ class ExecWorkload {
   }
 
   // This rank's part of a run, into `result`; sources are producers that refuse foreign tokens.
-  RunStats RunRank(Executor& executor, const Itinerary& part, ExecResult& result) const {
+  RunStats RunRank(Executor& executor, const Itinerary& part, ExecResult& result,
+                   std::vector<RowMasses>* masses = nullptr) const {
     const Problem& problem = part.program.problem;
     const Range line = HomeLine(*part.homes, problem, part.rank);
     const int64_t row = test_.lanes.heads * test_.head_dim;
@@ -147,6 +150,7 @@ class ExecWorkload {
     call.v = TokenSource(RowProducer(v));
     call.out = result.out.data() + line.begin * row;
     call.lse = lse.data();
+    call.masses = masses;
     const RunStats stats = executor.Run(part, call);
     const int64_t all = test_.lanes.batch * test_.grid.q_tokens;
     for (int64_t head = 0; head < test_.lanes.heads; ++head) {
@@ -157,6 +161,7 @@ class ExecWorkload {
   }
 
   const ExecCase& test() const { return test_; }
+  void SetKey(size_t index, float value) { k_[index] = value; }
 
  private:
   const ExecCase& test_;

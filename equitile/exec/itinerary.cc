@@ -26,9 +26,10 @@ Range StripsOf(Range tokens) {
 
 class Maker {
  public:
-  Maker(Program program, std::shared_ptr<const HomeMap> homes, const BlockMask& mask, int32_t rank,
+  Maker(Program program, std::shared_ptr<const HomeMap> homes, const LaneMasks& masks, int32_t rank,
         int64_t head_dim)
-      : mask_(mask), homes_(*homes) {
+      : mask_(masks.blocks()), homes_(*homes) {
+    out_.masks = masks;
     out_.rank = rank;
     out_.ranks = program.problem.ranks;
     out_.sizes = StripSizes(head_dim);
@@ -43,6 +44,7 @@ class Maker {
     for (int32_t stage = 0; stage < Stages(); ++stage) AddTasks(stage);
     for (int32_t stage = 0; stage < Stages(); ++stage) AddReturns(stage);
     PlaceItinerary(out_);
+    out_.tails = MakeTailRoutes(out_.program, homes_, out_.rank);
     for (const RankStage& stage : out_.stages) {
       out_.is_local &= stage.sends.empty() && stage.receives.empty() && stage.returns.empty() &&
                        stage.arrivals.empty() && stage.pass_from < 0 && stage.pass_to < 0;
@@ -83,6 +85,7 @@ class Maker {
     const auto transfers =
         out_.program.TransfersOf(out_.program.stages[static_cast<size_t>(stage)].inputs);
     for (const Transfer& transfer : transfers) {
+      if (transfer.cargo == Cargo::kMeans) continue;  // TailRoutes
       if (transfer.from != kHome) {
         AddPass(transfer, stage);
         continue;
@@ -330,7 +333,7 @@ int64_t Itinerary::Bytes() const {
 
 Itinerary MakeItinerary(Program program, std::shared_ptr<const HomeMap> homes,
                         const LaneMasks& masks, int32_t rank, int64_t head_dim) {
-  return Maker(std::move(program), std::move(homes), masks.blocks(), rank, head_dim).Make();
+  return Maker(std::move(program), std::move(homes), masks, rank, head_dim).Make();
 }
 
 }  // namespace equitile

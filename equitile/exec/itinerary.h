@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "equitile/exec/tail_exchange.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/plan/core/home_map.h"
 #include "equitile/plan/core/program.h"
@@ -152,6 +153,8 @@ struct Itinerary {
   bool is_ring = false;  // rows are computed in parts, one per stage, and returned after the last
   bool is_local = true;  // nothing leaves or reaches this rank: the kernel reads the sources itself
   int64_t home_bytes = 0;
+  LaneMasks masks;
+  TailRoutes tails;
 
   int64_t Bytes() const;  // of its lists
 };

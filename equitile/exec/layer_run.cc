@@ -44,6 +44,7 @@ LayerRun::LayerRun(Executor& executor, ExecutorBuffers& buffers, const Itinerary
 
 void LayerRun::HomeSends(int32_t stage) {
   SetPlace(stage);
+  if (stage == 0) ExchangeTails();
   // Others may have packed before: what they send can arrive while this rank still packs.
   if (stage == 0 && options_.overlap) PostInputs(0);
   PackHome(stage);
@@ -89,6 +90,7 @@ void LayerRun::Compute(int32_t stage) {
   } else {
     ComputeFromStrips(stage);
   }
+  CollectMasses(stage);
   const double end = comm_.Now();
   stats_.compute_seconds += end - begin;
   AddEvent(RunEvent::Kind::kCompute, begin, end, stage);
@@ -225,14 +227,53 @@ void LayerRun::WaitFor(Letter& letter, RunWait::For what, int32_t stage) {
         {.what = what, .stage = stage, .begin = begin, .end = end, .peer = letter.peer});
 }
 
-AttentionArgs LayerRun::ArgsOf(int32_t stage) const {
+AttentionArgs LayerRun::ArgsOf(int32_t stage) {
   AttentionArgs args;
   args.lanes = problem_.lanes;
   args.grid = problem_.grid;
   args.head_dim = head_dim_;
   args.scale = call_.scale;
   args.rows = &At(stage).rows;
+  if (!it_.masks.tails().empty() && !At(stage).merges) {
+    args.tails = {.lanes = it_.masks.tails(), .means = buffers_.tails.means()};
+    if (it_.is_ring) args.tails.kept = &it_.masks.blocks();
+  }
+  if (call_.masses != nullptr) {
+    EQ_CHECK(!it_.is_ring, "masses of rows that are computed in parts");
+    buffers_.masses.resize(At(stage).rows.kv_blocks.size());
+    args.masses = buffers_.masses.data();
+  }
   return args;
+}
+
+void LayerRun::ExchangeTails() {
+  if (it_.masks.tails().empty() || options_.modelled_seconds) return;
+  const double begin = comm_.Now();
+  buffers_.tails.Run({.routes = &it_.tails,
+                      .problem = &problem_,
+                      .homes = it_.homes.get(),
+                      .head_dim = head_dim_,
+                      .k = call_.k,
+                      .v = call_.v,
+                      .orders = buffers_.orders->ByLane()},
+                     comm_, pool_);
+  stats_.bytes_sent += buffers_.tails.bytes_sent();
+  stats_.bytes_received += buffers_.tails.bytes_received();
+  const double end = comm_.Now();
+  stats_.pack_seconds += end - begin;
+  AddEvent(RunEvent::Kind::kPack, begin, end, 0);
+}
+
+void LayerRun::CollectMasses(int32_t stage) {
+  if (call_.masses == nullptr) return;
+  const AttentionRows& rows = At(stage).rows;
+  for (int64_t i = 0; i < rows.Count(); ++i) {
+    const auto first = buffers_.masses.begin() + rows.first[Index(i)];
+    const AttentionRows::Row& row = rows.rows[Index(i)];
+    call_.masses->push_back({.lane = row.lane,
+                             .q_block = row.q_block,
+                             .masses = {first, first + std::ssize(rows.KvBlocks(i))}});
+  }
 }
 
 void LayerRun::ComputeFromStrips(int32_t stage) {

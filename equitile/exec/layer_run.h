@@ -24,12 +24,14 @@ struct ExecutorBuffers {
   std::vector<const float*> q, k, v;  // [lanes][strips]
   std::vector<OutputStrip> out;       // [lanes][strips]
   AttentionWorkspace workspace;
+  TailExchange tails;
+  std::vector<float> masses;  // of the rows of one stage
   RunRecord record;
   std::optional<LaneOrders> orders;
   Problem orders_problem;
 
   int64_t Bytes() const {
-    int64_t bytes = home.Bytes() + lse.Bytes() + workspace.Bytes();
+    int64_t bytes = home.Bytes() + lse.Bytes() + workspace.Bytes() + tails.Bytes();
     for (const auto& buffer : inputs) bytes += buffer.Bytes();
     for (const auto& buffer : outputs) bytes += buffer.Bytes();
     return bytes;
@@ -154,7 +156,12 @@ class LayerRun {
 
   // --- Computing ---
 
-  AttentionArgs ArgsOf(int32_t stage) const;
+  AttentionArgs ArgsOf(int32_t stage);
+
+  // Means of skipped blocks, before anything else.
+  void ExchangeTails();
+  // What the kernel has said about the rows of a stage.
+  void CollectMasses(int32_t stage);
 
   void ComputeFromStrips(int32_t stage);
 

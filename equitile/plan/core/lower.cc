@@ -12,9 +12,10 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const Plan& plan, const BlockMask& mask) : plan_(plan), mask_(mask) {
+  Lowering(const Plan& plan, const LaneMasks& masks)
+      : plan_(plan), masks_(masks), mask_(masks.blocks()) {
     program_.problem = plan.problem();
-    program_.kv_sets.push_back(FullKvSet(mask.KvBlocks()));
+    program_.kv_sets.push_back(FullKvSet(mask_.KvBlocks()));
   }
 
   Program Run() {
@@ -36,6 +37,23 @@ class Lowering {
   void Move(Cargo cargo, int32_t from, int32_t to, Span blocks) {
     if (blocks.count > 0)
       program_.transfers.push_back({.cargo = cargo, .from = from, .to = to, .blocks = blocks});
+  }
+
+  // Means are small and go ahead of everything else: to every rank those of all lanes with tails
+  // that it has rows of.
+  void MoveMeans() {
+    if (masks_.tails().empty()) return;
+    std::vector<std::vector<LaneBlocks>> of_rank(static_cast<size_t>(plan_.ranks()));
+    for (int32_t lane = 0; lane < plan_.problem().lanes.Count(); ++lane) {
+      if (masks_.TailOf(lane) == Tail::kNone) continue;
+      for (const RowRun& run : plan_.RunsOf(lane)) {
+        std::vector<LaneBlocks>& lanes = of_rank[static_cast<size_t>(run.rank)];
+        if (lanes.empty() || lanes.back().lane != lane)
+          lanes.push_back({lane, 0, static_cast<int32_t>(mask_.KvBlocks())});
+      }
+    }
+    for (int32_t rank = 0; rank < plan_.ranks(); ++rank)
+      Move(Cargo::kMeans, kHome, rank, Append(of_rank[static_cast<size_t>(rank)]));
   }
 
   // Rows of every (stage, rank), lanes ascending.
@@ -61,6 +79,7 @@ class Lowering {
       const int64_t first_task = std::ssize(program_.tasks);
       Stage now{
           .inputs = {std::ssize(program_.transfers), 0}, .tasks = {first_task, 0}, .returns = {}};
+      if (stage == 0) MoveMeans();
       while (next < held.size() && held[next].stage == stage) {
         const int32_t rank = held[next].rank;
         rows.clear();
@@ -129,6 +148,7 @@ class Lowering {
       Stage now{.inputs = {std::ssize(program_.transfers), 0},
                 .tasks = {std::ssize(program_.tasks), 0},
                 .returns = {}};
+      if (stage == 0) MoveMeans();
       for (size_t g = 0; g < lists.size(); ++g) AddRingStage(plan_.rings()[g], lists[g], stage);
       now.inputs.count = std::ssize(program_.transfers) - now.inputs.first;
       now.tasks.count = std::ssize(program_.tasks) - now.tasks.first;
@@ -213,6 +233,7 @@ class Lowering {
   }
 
   const Plan& plan_;
+  const LaneMasks& masks_;
   const BlockMask& mask_;
   Program program_;
 };
@@ -239,7 +260,7 @@ void CheckMaskFits(const Problem& problem, const LaneMasks& masks) {
 
 Program Lower(const Plan& plan, const LaneMasks& masks) {
   CheckMaskFits(plan.problem(), masks);
-  return Lowering(plan, masks.blocks()).Run();
+  return Lowering(plan, masks).Run();
 }
 
 }  // namespace equitile

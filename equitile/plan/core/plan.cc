@@ -158,8 +158,9 @@ uint64_t HashParts(const PlanParts& parts) {
 }
 
 Problem CanonicalOrders(Problem problem) {
-  const bool natural = std::all_of(problem.orders.begin(), problem.orders.end(),
-                                   [&](TokenOrder order) { return order == problem.token_grid.home; });
+  const bool natural =
+      std::all_of(problem.orders.begin(), problem.orders.end(),
+                  [&](TokenOrder order) { return order == problem.token_grid.home; });
   if (natural) {
     problem.orders.clear();
     problem.token_grid = {};

@@ -24,8 +24,10 @@ struct LaneBlocks {
 
 enum class Cargo : uint8_t {
   kQ,
-  kKv,  // K and V of the same blocks
-  kO,   // output with its log-sum-exp
+  kKv,     // K and V of the same blocks
+  kO,      // output with its log-sum-exp
+  kMeans,  // sums over each block's keys and values, of lanes whose skipped blocks count
+           // (Tail::kMean)
 };
 
 // Stands for "every rank at which a token of these blocks is at home": each sends (or gets back)

@@ -56,17 +56,19 @@ class HeldKv {
 
 class Validator {
  public:
-  Validator(const Program& program, const BlockMask& mask)
+  Validator(const Program& program, const LaneMasks& masks)
       : program_(program),
-        mask_(mask),
-        lanes_(mask.LaneCount()),
-        q_blocks_(mask.QBlocks()),
-        held_(program.problem.ranks, lanes_, mask.WordsPerRow()),
+        masks_(masks),
+        mask_(masks.blocks()),
+        lanes_(mask_.LaneCount()),
+        q_blocks_(mask_.QBlocks()),
+        held_(program.problem.ranks, lanes_, mask_.WordsPerRow()),
         held_before_(held_),
+        means_(held_),
         q_at_(Rows(), kNobody),
         computed_by_(Rows(), kNobody),
         returned_in_(Rows(), kNever),
-        computed_(mask.lanes(), mask.grid()) {}
+        computed_(mask_.lanes(), mask_.grid()) {}
 
   void HomeSends(int32_t stage) {
     for (const Transfer& transfer :
@@ -89,6 +91,8 @@ class Validator {
       for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks)) {
         if (transfer.cargo == Cargo::kQ) {
           ArriveQ(transfer.to, item);
+        } else if (transfer.cargo == Cargo::kMeans) {
+          means_.Add(transfer.to, item);
         } else {
           if (transfer.from != kHome) CheckPassedOn(transfer, item, stage);
           held_.Add(transfer.to, item);
@@ -168,7 +172,8 @@ class Validator {
           "(K/V), rank to home (output)",
           stage, transfer.from, transfer.to);
     }
-    const int64_t blocks = transfer.cargo == Cargo::kKv ? mask_.KvBlocks() : q_blocks_;
+    const bool of_keys = transfer.cargo == Cargo::kKv || transfer.cargo == Cargo::kMeans;
+    const int64_t blocks = of_keys ? mask_.KvBlocks() : q_blocks_;
     for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks))
       CheckBlocks(item, blocks, stage);
   }
@@ -203,6 +208,7 @@ class Validator {
            lane, row, task.rank, stage, returned_in_[index]);
     }
     computed_by_[index] = task.rank;
+    if (masks_.TailOf(lane) == Tail::kMean) CheckMeans(task, lane, row, stage);
     const uint64_t* held = held_.Lane(task.rank, lane);
     uint64_t* done = computed_.MutableRow(lane, row).data();
     ForEachWord(mask_, program_.kv_sets[static_cast<size_t>(task.kv_set)], lane, row,
@@ -220,6 +226,14 @@ class Validator {
                 });
   }
 
+  void CheckMeans(const Task& task, int64_t lane, int64_t row, int32_t stage) {
+    for (int64_t block = 0; block < mask_.KvBlocks(); ++block) {
+      if (mask_.Get(lane, row, block) || means_.Has(task.rank, lane, block)) continue;
+      Fail("lane {} row {}: rank {} computes it in stage {} without the means of block {}", lane,
+           row, task.rank, stage, block);
+    }
+  }
+
   void ReturnRow(int32_t rank, int64_t lane, int64_t row, int32_t stage) {
     const size_t index = Row(lane, row);
     if (returned_in_[index] != kNever) {
@@ -234,19 +248,20 @@ class Validator {
   }
 
   const Program& program_;
+  const LaneMasks& masks_;
   const BlockMask& mask_;
   int64_t lanes_, q_blocks_;
-  HeldKv held_, held_before_;
+  HeldKv held_, held_before_, means_;
   std::vector<int32_t> q_at_, computed_by_, returned_in_;  // [lanes][q_blocks]
   BlockMask computed_;
 };
 
 }  // namespace
 
-std::optional<std::string> Validate(const Program& program, const BlockMask& mask) {
-  CheckMaskFits(program.problem, mask);
+std::optional<std::string> Validate(const Program& program, const LaneMasks& masks) {
+  CheckMaskFits(program.problem, masks.blocks());
   try {
-    Walk(program, Validator(program, mask));
+    Walk(program, Validator(program, masks));
   } catch (const Violation& violation) {
     return violation.words;
   }

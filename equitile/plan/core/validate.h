@@ -15,6 +15,6 @@ namespace equitile {
 // only what it holds; every row is computed by a rank that has its Q, and the K and V of the blocks
 // it computes, by then; no kept block twice, none left out; all parts of a row on one rank; every
 // row's O goes home once, from the rank that computed it, after its last part.
-std::optional<std::string> Validate(const Program& program, const BlockMask& mask);
+std::optional<std::string> Validate(const Program& program, const LaneMasks& masks);
 
 }  // namespace equitile

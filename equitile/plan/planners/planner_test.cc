@@ -91,7 +91,7 @@ TEST(Planner, EveryPlanIsValidDeterministicAndWithinItsBounds) {
       if (violation) RC_FAIL(spec.Text() + ": " + *violation);
 
       const StageWork counted = CountStageWork(plan, mask, rows.Blocks());
-      const Score score = ScorePlan(plan, mask, rows, options.cost, options.cluster, made.work);
+      const Score score = ScorePlan(plan, masks, rows, options.cost, options.cluster, made.work);
       for (int32_t rank = 0; rank < problem.ranks; ++rank) {
         for (int32_t stage = 0; stage < plan.Stages(); ++stage) {
           RC_ASSERT(score.work.At(rank, stage).blocks == counted.At(rank, stage).blocks);

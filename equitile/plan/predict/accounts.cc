@@ -36,6 +36,10 @@ class Accountant {
       if (transfer.from != kHome) continue;
       if (transfer.to != to) ++conversation_;
       to = transfer.to;
+      if (transfer.cargo == Cargo::kMeans) {
+        MoveMeans(transfer);
+        continue;
+      }
       const bool is_q = transfer.cargo == Cargo::kQ;
       Move(transfer, is_q ? Side::kQuery : Side::kKey, is_q ? wire_.QBytes() : wire_.KvBytes());
     }
@@ -44,6 +48,8 @@ class Accountant {
   void Receive(int32_t stage) {
     std::swap(kv_held_, kv_arriving_);
     for (const Transfer& transfer : Inputs(stage)) {
+      if (transfer.cargo == Cargo::kMeans)
+        continue;  // summed up as they come, held as a few floats
       const bool is_q = transfer.cargo == Cargo::kQ;
       const int64_t bytes = Tokens(transfer.blocks, is_q ? Side::kQuery : Side::kKey) *
                             (is_q ? wire_.QBytes() : wire_.KvBytes());
@@ -139,6 +145,21 @@ class Accountant {
         met_[Index(home)] = conversation_;
       });
     }
+  }
+
+  // A block's sums come from every home that has tokens of it.
+  void MoveMeans(const Transfer& transfer) {
+    for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks)) {
+      for (int32_t block = item.begin; block < item.end; ++block) {
+        homes_.ForEachPart(Side::kKey, item.lane, {block, block + 1}, [&](int32_t home, int64_t) {
+          if (home == transfer.to) return;
+          Count(home, transfer.to, wire_.MeansBytes());
+          if (met_[Index(home)] != conversation_) ++out_.messages;
+          met_[Index(home)] = conversation_;
+        });
+      }
+    }
+    ++conversation_;  // they travel by themselves
   }
 
   const Program& program_;

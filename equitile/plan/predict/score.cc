@@ -2,14 +2,16 @@
 
 namespace equitile {
 
-Score ScorePlan(const Plan& plan, const BlockMask& mask, RowCounts& rows, const CostModel& model,
+Score ScorePlan(const Plan& plan, const LaneMasks& masks, RowCounts& rows, const CostModel& model,
                 const Cluster& cluster, std::optional<StageWork> work) {
   CheckCluster(cluster, plan.ranks());
   Score score;
-  score.work = work ? std::move(*work) : CountStageWork(plan, mask, rows.Blocks());
+  score.work = work ? std::move(*work) : CountStageWork(plan, masks.blocks(), rows.Blocks());
   score.imbalance = MeasureImbalance(plan, score.work, model, cluster.speeds);
   score.moved = CountMoved(plan);
-  score.traffic = CountTraffic(plan, HomeMap(plan.problem()), mask, cluster.wire);
+  const HomeMap homes(plan.problem());
+  score.traffic = CountTraffic(plan, homes, masks.blocks(), cluster.wire);
+  AddMeansTraffic(plan, homes, masks, cluster.wire, score.traffic);
   return score;
 }
 

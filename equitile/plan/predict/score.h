@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/lane_masks.h"
 #include "equitile/plan/core/home_map.h"
 #include "equitile/plan/core/plan.h"
 #include "equitile/plan/predict/machine.h"
@@ -24,7 +24,7 @@ struct Score {
 };
 
 // work: where it is known from planning, else it is counted.
-Score ScorePlan(const Plan& plan, const BlockMask& mask, RowCounts& rows, const CostModel& model,
+Score ScorePlan(const Plan& plan, const LaneMasks& masks, RowCounts& rows, const CostModel& model,
                 const Cluster& cluster, std::optional<StageWork> work = std::nullopt);
 
 // The imbalance of a kept plan for a new mask, in one pass over the mask. Throws InputError if the

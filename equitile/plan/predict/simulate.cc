@@ -327,6 +327,7 @@ class Simulator {
     for (int32_t home : foreign_) part_bytes_[Index(home)] = 0;
     foreign_.clear();
     own_bytes_ = reordered_bytes_ = 0;
+    if (transfer.cargo == Cargo::kMeans) return SumMeans(transfer, rank);
     const bool is_kv = transfer.cargo == Cargo::kKv;
     const WireFormat& wire = cluster_.wire;
     const int64_t token_bytes = is_kv                         ? wire.KvBytes()
@@ -344,6 +345,20 @@ class Simulator {
                            if (part_bytes_[Index(home)] == 0) foreign_.push_back(home);
                            part_bytes_[Index(home)] += tokens * token_bytes;
                          });
+    }
+    return foreign_;
+  }
+
+  // The same for sums over blocks, which weigh by the block.
+  const std::vector<int32_t>& SumMeans(const Transfer& transfer, int32_t rank) {
+    for (const LaneBlocks& item : program_.BlocksOf(transfer.blocks)) {
+      for (int32_t block = item.begin; block < item.end; ++block) {
+        homes_.ForEachPart(Side::kKey, item.lane, {block, block + 1}, [&](int32_t home, int64_t) {
+          if (home == rank) return;
+          if (part_bytes_[Index(home)] == 0) foreign_.push_back(home);
+          part_bytes_[Index(home)] += cluster_.wire.MeansBytes();
+        });
+      }
     }
     return foreign_;
   }

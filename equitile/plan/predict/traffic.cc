@@ -295,6 +295,30 @@ double Traffic::Mean() const {
   return sent.empty() ? 0 : static_cast<double>(sum) / static_cast<double>(sent.size());
 }
 
+void AddMeansTraffic(const Plan& plan, const HomeMap& homes, const LaneMasks& masks,
+                     const WireFormat& wire, Traffic& traffic) {
+  if (masks.tails().empty()) return;
+  std::vector<int64_t> parts(static_cast<size_t>(plan.ranks()));  // blocks of the lane, by home
+  std::vector<bool> computes(parts.size());
+  for (int64_t lane = 0; lane < plan.problem().lanes.Count(); ++lane) {
+    if (masks.TailOf(lane) == Tail::kNone) continue;
+    std::fill(parts.begin(), parts.end(), 0);
+    for (int64_t block = 0; block < masks.blocks().KvBlocks(); ++block) {
+      homes.ForEachPart(Side::kKey, lane, {block, block + 1},
+                        [&](int32_t home, int64_t) { ++parts[static_cast<size_t>(home)]; });
+    }
+    std::fill(computes.begin(), computes.end(), false);
+    for (const RowRun& run : plan.RunsOf(lane)) computes[static_cast<size_t>(run.rank)] = true;
+    for (size_t rank = 0; rank < parts.size(); ++rank) {
+      for (size_t home = 0; home < parts.size() && computes[rank]; ++home) {
+        if (home == rank) continue;
+        traffic.sent[home] += parts[home] * wire.MeansBytes();
+        traffic.received[rank] += parts[home] * wire.MeansBytes();
+      }
+    }
+  }
+}
+
 Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& mask,
                      const WireFormat& wire) {
   const size_t ranks = static_cast<size_t>(plan.ranks());

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "equitile/pattern/block_mask.h"
+#include "equitile/pattern/lane_masks.h"
 #include "equitile/plan/core/home_map.h"
 #include "equitile/plan/core/plan.h"
 
@@ -19,6 +19,7 @@ struct WireFormat {
   int64_t QBytes() const { return head_dim * value_bytes; }
   int64_t KvBytes() const { return 2 * head_dim * value_bytes; }
   int64_t OBytes() const { return head_dim * value_bytes + 4; }  // log-sum-exp is always f32
+  int64_t MeansBytes() const { return 2 * head_dim * 8; }  // of a block: exact sums, as doubles
   friend bool operator==(const WireFormat&, const WireFormat&) = default;
 };
 
@@ -32,6 +33,10 @@ struct Traffic {
   double Mean() const;
   friend bool operator==(const Traffic&, const Traffic&) = default;
 };
+
+// Adds what Cargo::kMeans moves.
+void AddMeansTraffic(const Plan& plan, const HomeMap& homes, const LaneMasks& masks,
+                     const WireFormat& wire, Traffic& traffic);
 
 Traffic CountTraffic(const Plan& plan, const HomeMap& homes, const BlockMask& mask,
                      const WireFormat& wire);

@@ -62,7 +62,7 @@ void TimeDbsp(benchmark::State& state, const BlockMask& mask, int64_t ulysses, i
     RowCounts rows(mask);
     MadePlan made = MakePlan(spec, masks, rows, options);
     benchmark::DoNotOptimize(
-        ScorePlan(made.plan, mask, rows, options.cost, options.cluster, std::move(made.work)));
+        ScorePlan(made.plan, masks, rows, options.cost, options.cluster, std::move(made.work)));
   }
   state.counters["x_reference"] =
       benchmark::Counter(reference_seconds, benchmark::Counter::kIsIterationInvariantRate);
