@@ -34,11 +34,8 @@
 
 // Of the loop over k: four steps at a time leave out most of the counting. With 512-bit vectors a
 // step is only eight cycles of multiplying but thirty instructions, close to what four-wide front
-// ends deliver. With 256 bits the multipliers are the bound and unrolling shows little (16 deep,
-// panel in L1: not at all 0.965 of peak, by 2, 4, 8, 16 0.975, 0.963, 0.967, 0.976) until somebody
-// else runs on the core's other hardware thread: the front end is then shared, and the slowest
-// tenth of a second's samples goes from 0.62 (24 instructions for 12 multiply-adds) to 0.72, 0.75,
-// 0.73, 0.72, while pure multiply-adds keep 0.9.
+// ends deliver; with 256 bits it helps where a core's other hardware thread shares the front end
+// (docs/design/0004-linear.md).
 #undef EQ_UNROLL_K
 #undef EQ_NO_UNROLL
 #if defined(__clang__)
@@ -65,12 +62,8 @@ inline constexpr size_t kStripVecs = kStripFloats / kVecFloats;
 // The register tile. Rows times vectors is the number of independent chains: at least latency x
 // throughput (8 on every current x86), at most what leaves registers for one vector per panel and a
 // broadcast.
-//
-// AVX2, one thread, fraction of the peak of pure multiply-adds, 128 deep, panel in L1 (EPYC 7003):
-// 6 rows x 2 vectors 0.985, 5 x 2 0.97, 4 x 2 0.95 (eight chains leave no slack), 4 x 3 0.985 (but
-// 24 columns are not a strip), 3 x 4 and 7 x 2 under 0.55 (spills). AVX-512: 12 x 2
-// needs 14 loads for 24 multiply-adds, well under the two loads a cycle; 16 x 1 would need 17
-// for 16.
+// Shapes that were tried: docs/design/0004-linear.md. On AVX-512 12 x 2 needs 14 loads for 24
+// multiply-adds, well under the two loads a cycle; 16 x 1 would need 17 for 16.
 #if HWY_TARGET == HWY_AVX3
 inline constexpr size_t kTileRows = 12;   // 24 of 32 registers
 inline constexpr size_t kTileStrips = 2;  // one strip is one vector
