@@ -12,8 +12,8 @@ NOT_OURS = re.compile(r"mpi\.h|thing(_\w+)?\.cc")
 
 
 def prose(root):
-    """(file, line number, text) of every line of a document and every comment of a source."""
-    for document in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+    """(file, line number, text) of every line of a document and every comment of a source. CHANGELOG.md tells of what was."""
+    for document in sorted({*root.glob("*.md"), *(root / "docs").rglob("*.md")} - {root / "CHANGELOG.md"}):
         for number, line in enumerate(document.read_text().splitlines(), start=1):
             yield document, number, line
     for source in sorted(path for top in TOPS for path in (root / top).rglob("*") if path.suffix in (".h", ".cc")):
