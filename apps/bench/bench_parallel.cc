@@ -59,8 +59,7 @@ class ParallelBench {
                                         {.head_dims = {flags.head_dim},
                                          .blocks = {masks_.blocks().grid().block_tokens},
                                          .links = flags.link.empty()});
-      ApplyMachine(machine, masks_.blocks().grid().block_tokens, "f32", options_.cluster);
-      options_.cost = CostInPicoseconds(options_.cluster, masks_.blocks().grid());
+      ApplyMachine(machine, masks_.blocks().grid(), options_);
     }
     options_.cluster.wire.value_bytes = DTypeBytes(ParseDType(request.wire));
   }

@@ -52,7 +52,7 @@ std::vector<Case> CasesOf(const BenchPlanOptions& options) {
 
 // Layouts with degrees get rings of two where the ranks allow it.
 std::string SpecFor(const std::string& planner, int64_t ranks) {
-  if (planner != "usp" && planner != "dbsp" && planner != "dbsp+") return planner;
+  if (!HasDegrees(ParsePlannerKind(planner))) return planner;
   return ranks % 2 == 0 ? fmt::format("{}:{}x2", planner, ranks / 2)
                         : fmt::format("{}:{}x1", planner, ranks);
 }

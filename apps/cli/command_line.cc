@@ -7,13 +7,13 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
-#include <numeric>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/ranks.h"
+#include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
 #include "equitile/comm/comm_error.h"
 #include "equitile/comm/mpi/launch.h"
@@ -37,33 +37,10 @@ std::string WithDashes(std::string arg) {
   return arg;
 }
 
-// Levenshtein distance, for "did you mean".
-size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({row[j] + 1, diagonal + 1, substituted});
-    }
-  }
-  return row.back();
-}
-
 // "; did you mean X?" for a word that is close to `wanted`, else "".
 std::string Suggestion(std::string_view wanted, const std::vector<std::string>& words) {
-  const std::string* best = nullptr;
-  size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
-  for (const std::string& word : words) {
-    const size_t distance = EditDistance(wanted, word);
-    if (distance < best_distance) {
-      best = &word;
-      best_distance = distance;
-    }
-  }
-  return best == nullptr ? "" : fmt::format("; did you mean {}?", *best);
+  const std::string word = NearestWord(wanted, words, std::max<size_t>(2, wanted.size() / 3));
+  return word.empty() ? "" : fmt::format("; did you mean {}?", word);
 }
 
 std::string CommandPath(const CLI::App& app) {

@@ -3,48 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <string_view>
-#include <type_traits>
-
-#include "equitile/base/error.h"
 
 namespace equitile {
 namespace {
-
-template <typename Number>
-std::string Wanted(Bounds<Number> bounds) {
-  const char* kind = std::is_integral_v<Number> ? "a whole number" : "a number";
-  const Bounds<Number> open;
-  if (bounds.min == open.min && bounds.max == open.max) return kind;
-  if (bounds.max == open.max) return fmt::format("{}, {} or more", kind, bounds.min);
-  if (bounds.min == open.min) return fmt::format("{}, {} or less", kind, bounds.max);
-  return fmt::format("{} from {} to {}", kind, bounds.min, bounds.max);
-}
-
-template <typename Number>
-Number ParseNumber(const std::string& flag, std::string_view text, Bounds<Number> bounds) {
-  Number value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  bool good = error == std::errc() && stop == end;
-  if constexpr (std::is_floating_point_v<Number>) good = good && std::isfinite(value);
-  if (!good || value < bounds.min || value > bounds.max) {
-    throw InputError("{} {}: must be {}", flag, text.empty() ? "''" : text, Wanted(bounds));
-  }
-  return value;
-}
-
-std::string ParseChoice(const std::string& flag, std::string_view text,
-                        const std::vector<std::string>& choices) {
-  if (std::find(choices.begin(), choices.end(), text) == choices.end()) {
-    throw InputError("{} {}: must be {}", flag, text.empty() ? "''" : text,
-                     fmt::join(choices, " or "));
-  }
-  return std::string(text);
-}
 
 std::vector<std::string_view> SplitAtCommas(std::string_view text) {
   std::vector<std::string_view> parts;

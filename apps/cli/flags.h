@@ -4,19 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace equitile {
+#include "equitile/base/checked_value.h"
 
-// Both ends allowed.
-template <typename Number>
-struct Bounds {
-  Number min = std::numeric_limits<Number>::lowest();
-  Number max = std::numeric_limits<Number>::max();
-};
+namespace equitile {
 
 // All of these keep what `value` holds as the default (shown in --help), and throw InputError for
 // anything that is not a finite number within `bounds`, or not one of `choices`. `name` is as in

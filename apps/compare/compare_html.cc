@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "apps/cli/base64.h"
+#include "equitile/base/base64.h"
 
 namespace equitile {
 namespace {

@@ -15,8 +15,13 @@
 #include "apps/cli/progress.h"
 #include "apps/cli/shell_words.h"
 #include "apps/cli/table.h"
-#include "apps/generate/video_maker.h"
+#include "apps/generate/generate_flags.h"
+#include "apps/generate/recipe_flags.h"
 #include "equitile/base/error.h"
+#include "equitile/generate/agreement.h"
+#include "equitile/generate/memory_estimate.h"
+#include "equitile/generate/prompts.h"
+#include "equitile/generate/video_maker.h"
 #include "equitile/quality/mean_interval.h"
 #include "equitile/quality/video_comparison.h"
 
@@ -29,6 +34,7 @@ struct CompareSide {
   size_t index = 0;
   std::string flags;
   GenerateRequest request;
+  RanksRequest ranks;
   DType weights = DType::kF32;
 
   const char* name() const { return kNames[index]; }
@@ -54,15 +60,15 @@ GenerateFlags ParseSide(const std::string& text) {
   CLI::App root("", "equitile");
   CLI::App& generate = *root.add_subcommand("generate");
   generate.set_help_flag("");
-  AddModelFlags(generate, flags);
-  AddSamplingFlags(generate, flags);
-  AddExecutionFlags(generate, flags);
+  AddMakingFlags(generate, flags);
   std::vector<std::string> words = SplitWords(text);
   RefuseOtherFlags(generate, words);
   words.insert(words.begin(), "generate");
   ParseArguments(root, std::move(words));
-  if (flags.seed.value_or(0) < 0) {
-    throw InputError("--seed {}: random seeds give videos that cannot be compared", *flags.seed);
+  if (!flags.config.empty()) ApplyConfig(flags.config, generate);
+  if (!flags.recipe.IsSettled("seed")) {
+    throw InputError("--seed {}: random seeds give videos that cannot be compared",
+                     flags.recipe.Text("seed"));
   }
   if (flags.ranks.ranks && UnderLauncher()) {
     throw InputError("--ranks {}: under mpirun its processes are the ranks; leave it out",
@@ -74,9 +80,10 @@ GenerateFlags ParseSide(const std::string& text) {
 CompareSide MakeSide(size_t index, const std::string& text, const std::string& prompts) {
   try {
     GenerateFlags flags = ParseSide(text);
-    flags.prompts = prompts;
-    CompareSide side{index, text, CheckedRequest(flags, VideoFiles::kNone), DType::kF32};
-    side.weights = ChooseWeights(side.request);
+    flags.options.prompts = prompts;
+    flags.options.files = VideoFiles::kNone;
+    CompareSide side{index, text, RequestOf(flags), flags.ranks, DType::kF32};
+    side.weights = ChooseWeights(side.request, Remark);
     return side;
   } catch (const InputError& error) {
     throw InputError("--{}: {}", kNames[index], error.what());
@@ -226,14 +233,17 @@ bool GoesFirst(const CompareSide& side, size_t task) {
 
 // Both sides on the launcher's ranks.
 void RunUnderLauncher(const std::array<CompareSide, 2>& sides, Report& report) {
-  RunOnRanks(sides[0].request.flags.ranks, [&](Communicator& comm, int) {
+  RunOnRanks(sides[0].ranks, [&](Communicator& comm, int) {
+    for (const CompareSide& side : sides) {
+      AgreeOnRequest(comm, side.request, {}, fmt::format(" of --{}", side.name()));
+    }
     std::vector<std::unique_ptr<SideRun>> runs;
     const auto shared = std::make_shared<LoadedParts>();
     for (const CompareSide& side : sides) {
       const bool shares = side.index == 0 || SharesWeights(sides[0], sides[1]);
-      runs.push_back(
-          std::make_unique<SideRun>(side, comm, ThreadsPerRank(side.request.flags.ranks, 1),
-                                    shares ? shared : std::make_shared<LoadedParts>(), report));
+      runs.push_back(std::make_unique<SideRun>(side, comm, ThreadsPerRank(side.ranks, 1),
+                                               shares ? shared : std::make_shared<LoadedParts>(),
+                                               report));
       runs.back()->Prepare();
     }
     for (size_t task = 0; task < sides[0].request.tasks.size(); ++task) {
@@ -283,8 +293,7 @@ class Turns {
 
 void RunSide(const CompareSide& side, const std::shared_ptr<LoadedParts>& parts, bool shares,
              Turns& turns, Report& report) {
-  const RanksRequest& ranks = side.request.flags.ranks;
-  RunOnRanks(ranks, [&](Communicator& comm, int threads) {
+  RunOnRanks(side.ranks, [&](Communicator& comm, int threads) {
     const bool leads = comm.rank() == 0;
     SideRun run(side, comm, threads, shares || leads ? parts : std::make_shared<LoadedParts>(),
                 report);
@@ -326,7 +335,7 @@ void RunHere(const std::array<CompareSide, 2>& sides, Report& report) {
 }  // namespace
 
 void RunComparePrompts(const ComparePrompts& options) {
-  ReadPrompts(options.prompts, 0);  // what is wrong with it is neither side's fault
+  ReadPrompts(options.prompts);  // what is wrong with it is neither side's fault
   const std::array<CompareSide, 2> sides = {MakeSide(0, options.a, options.prompts),
                                             MakeSide(1, options.b, options.prompts)};
   CheckSameFrames(sides[0].request.config, sides[1].request.config);

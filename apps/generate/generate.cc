@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "apps/cli/commands.h"
-#include "apps/cli/flags.h"
 #include "apps/cli/shell_words.h"
 #include "apps/generate/generate_dry_run.h"
-#include "apps/generate/generate_request.h"
+#include "apps/generate/generate_flags.h"
 #include "apps/generate/generate_run.h"
+#include "apps/generate/recipe_flags.h"
 #include "equitile/base/error.h"
 
 namespace equitile {
@@ -21,6 +21,7 @@ constexpr const char* kExamples =
     "  equitile generate -m Wan2.1-T2V-1.3B-Diffusers -p \"a cat\" -o cat.mp4 --dry-run\n"
     "  equitile generate -p \"a cat\" -o cat.mp4 --resume     go on after a crash\n"
     "  equitile generate --from circle.json -o again.mp4     the same bits again\n"
+    "  equitile generate --config slow.toml -p \"a cat\" -o cat.mp4\n"
     "  mpirun -n 3 equitile generate -p \"a blue ring\" -o ring.mp4";
 
 // The flags as they were given, except for --resume.
@@ -43,14 +44,12 @@ std::string GivenFlags(const CLI::App& app) {
 }
 
 // On as many ranks as the run would have.
-void DryRun(const GenerateRequest& request) {
-  const RanksRequest& on = request.flags.ranks;
-  if (!UnderLauncher()) {
-    const int64_t ranks = on.ranks.value_or(1);
-    return PrintDryRun(request, static_cast<int32_t>(ranks), ThreadsPerRank(on, ranks));
-  }
+void DryRun(const GenerateFlags& flags, const GenerateRequest& request) {
+  const int32_t ranks = request.options.ranks;
+  const RanksRequest on = RanksOf(flags, request);
+  if (ranks > 0) return PrintDryRun(flags, request, ranks, ThreadsPerRank(on, ranks));
   RunOnRanks(on, [&](Communicator& comm, int threads) {
-    if (comm.rank() == 0) PrintDryRun(request, comm.size(), threads);
+    if (comm.rank() == 0) PrintDryRun(flags, request, comm.size(), threads);
   });
 }
 
@@ -62,11 +61,12 @@ void RegisterGenerate(CLI::App& parent) {
   AddGenerateFlags(generate, *flags);
   generate.footer(kExamples);
   generate.callback([flags, &generate] {
-    const GenerateRequest request = CheckedRequest(*flags);
-    if (request.flags.dry_run) {
-      return DryRun(request);
-    }
-    RunGenerate(request, QuotedWord(program_invocation_name) + " generate" + GivenFlags(generate));
+    const std::string command =
+        QuotedWord(program_invocation_name) + " generate" + GivenFlags(generate);
+    if (!flags->config.empty()) ApplyConfig(flags->config, generate);
+    const GenerateRequest request = RequestOf(*flags);
+    if (request.options.is_dry) return DryRun(*flags, request);
+    RunGenerate(*flags, request, command);
   });
 }
 

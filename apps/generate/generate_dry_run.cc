@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "apps/cli/table.h"
-#include "apps/generate/memory_estimate.h"
-#include "apps/generate/time_estimate.h"
 #include "apps/plan/plan_run.h"
+#include "equitile/generate/memory_estimate.h"
+#include "equitile/generate/time_estimate.h"
 #include "equitile/model/sampling/denoise.h"
 
 namespace equitile {
@@ -21,12 +21,11 @@ LaneMasks MaskOfLayer(const GenerateRequest& request) {
 PlanReport LayoutOf(const GenerateRequest& request, const LaneMasks& masks, int32_t ranks) {
   PlanOptions options;
   options.ranks = ranks;
-  options.reproducible = request.flags.reproducible;
+  options.reproducible = request.recipe.IsOn("reproducible");
   options.cluster.wire.head_dim = request.transformer.head_dim;
-  if (request.machine) {
-    ApplyMachine(*request.machine, BlockGrid().block_tokens, "f32", options.cluster);
-  }
-  return ReportPlanners({ParsePlanner(request.planner, ranks)}, masks, options).front();
+  if (request.machine) ApplyMachine(*request.machine, masks.blocks().grid(), options);
+  return ReportPlanners({ParsePlanner(request.recipe.Text("planner"), ranks)}, masks, options)
+      .front();
 }
 
 struct Seconds {
@@ -66,14 +65,15 @@ std::string Text(int64_t bytes) {
 
 }  // namespace
 
-void PrintDryRun(const GenerateRequest& request, int32_t ranks, int threads) {
+void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int32_t ranks,
+                 int threads) {
   const GenerationConfig& config = request.config;
   const PlanReport layout = LayoutOf(request, MaskOfLayer(request), ranks);
   const std::string planner = layout.chosen.empty() ? layout.planner : layout.chosen;
   const RunBytes bytes = CountRunBytes(request, layout.buffer_bytes_max, ranks, threads);
   const Seconds seconds = EstimateSeconds(request, layout.rho, ranks, threads);
   const int64_t tokens = VideoTokens(request.transformer, config);
-  if (request.flags.json) {
+  if (flags.json) {
     PrintJson({{"tokens", tokens},
                {"steps", config.steps},
                {"passes", config.Passes()},

@@ -1,118 +1,123 @@
 // The flags of `equitile generate`, in the habits of stable-diffusion.cpp.
+#include "apps/generate/generate_flags.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
 #include "apps/cli/flags.h"
+#include "apps/cli/model_path.h"
 #include "apps/cli/trace_output.h"
-#include "apps/generate/generate_request.h"
-#include "equitile/io/sidecar_file.h"
+#include "apps/generate/recipe_flags.h"
+#include "equitile/base/error.h"
+#include "equitile/generate/sidecar.h"
+#include "equitile/kernel/target.h"
+#include "equitile/plan/planners/planner.h"
 
 namespace equitile {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 31;
-
 void AddWhat(CLI::App& app, GenerateFlags& flags) {
-  app.add_option("-p,--prompt", flags.prompt, "what the video shows")->type_name("TEXT");
-  app.add_option("--prompts", flags.prompts,
+  app.add_option("--prompts", flags.options.prompts,
                  "one video per line, `prompt` or `seed<TAB>prompt`; outputs get numbers")
       ->type_name("FILE");
   app.add_option("--from", flags.from,
                  "the .json beside an earlier video: makes the same again; other flags change it")
       ->type_name("FILE");
-  app.add_option("-o,--output", flags.output, ".mp4, .webm, .gif or frames/%05d.png")
-      ->type_name("FILE");
-  app.add_option("--save-latents", flags.save_latents, "also (or only) the latents, as safetensors")
-      ->type_name("FILE");
+}
+
+void AddLayout(CLI::App& app, GenerateFlags& flags) {
+  AddRanks(app, flags.ranks);
+  AddNumber(app, "--ulysses-degree", flags.ulysses_degree, {.min = 1, .max = 1 << 20},
+            "with --ring-degree R: the same as --planner usp:UxR");
+  AddNumber(app, "--ring-degree", flags.ring_degree, {.min = 1, .max = 1 << 20},
+            "see --ulysses-degree");
 }
 
 void AddSurviving(CLI::App& app, GenerateFlags& flags) {
+  RunOptions& options = flags.options;
   app.add_option_function<std::vector<std::string>>(
          "--resume",
-         [&flags](const std::vector<std::string>& values) {
-           flags.resumes = true;
-           flags.resume = values.empty() ? "" : values.front();
+         [&options](const std::vector<std::string>& values) {
+           options.resumes = true;
+           options.resume = values.empty() ? "" : values.front();
          },
          "go on from a checkpoint; default: OUTPUT.ckpt")
       ->expected(0, 1)
       ->type_name("[FILE]");
+  app.add_flag("--allow-other-target", options.allows_other_target,
+               "go on, or make again, with another SIMD target than before: other bits");
   AddNumber(app, "--checkpoint-every", flags.checkpoint_every, {.min = 1, .max = 1000},
             "steps between checkpoints; default: 5, and after every step of over 5 s");
-  app.add_flag("--keep-checkpoint", flags.keep_checkpoint, "leave OUTPUT.ckpt when all is done");
-  AddNumber(app, "--preview", flags.preview_every, {.min = 0, .max = 1000},
+  app.add_flag("--keep-checkpoint", options.keeps_checkpoint, "leave OUTPUT.ckpt when all is done");
+  AddNumber(app, "--preview", options.preview_every, {.min = 0, .max = 1000},
             "every N steps a strip of pictures of what is coming, OUTPUT.preview.png; 0: none");
-  app.add_flag("--dry-run", flags.dry_run,
+  app.add_flag("--dry-run", options.is_dry,
                "memory, time and layout, before anything is loaded or written");
-  app.add_option("--perf-dump-path", flags.perf_dump, "seconds by part and step, as JSON")
+  app.add_option("--perf-dump-path", options.perf_dump, "seconds by part and step, as JSON")
       ->type_name("FILE");
   app.add_flag("-v,--verbose", flags.verbose, "say at the end how each layer was laid out");
   AddJson(app, flags.json);
 }
 
+// The habit of other engines: two degrees mean usp.
+void ApplyDegrees(const GenerateFlags& flags, Recipe& recipe) {
+  if (!flags.ulysses_degree && !flags.ring_degree) return;
+  if (ParsePlannerKind(flags.recipe.Text("planner")) != PlannerKind::kAuto) {
+    throw InputError("--planner {}: leave it out where --ulysses-degree or --ring-degree is given",
+                     flags.recipe.Text("planner"));
+  }
+  recipe.Set(
+      "planner",
+      fmt::format("usp:{}x{}", flags.ulysses_degree.value_or(1), flags.ring_degree.value_or(1)),
+      Recipe::Source::kGiven);
+}
+
 }  // namespace
 
-void AddModelFlags(CLI::App& app, GenerateFlags& flags) {
-  app.add_option(
-         "-m,--model", flags.model,
-         "a checkpoint folder as diffusers saves it; default: EQUITILE_MODEL, else wan-mini")
-      ->type_name("DIR");
-  app.add_option("-n,--negative-prompt", flags.negative, "what it does not show")
-      ->type_name("TEXT");
-}
-
-void AddSamplingFlags(CLI::App& app, GenerateFlags& flags) {
-  AddNumber(app, "-W,--width", flags.width, {.min = -kMaxSize, .max = kMaxSize},
-            "pixels, a multiple of 16");
-  AddNumber(app, "-H,--height", flags.height, {.min = -kMaxSize, .max = kMaxSize},
-            "pixels, a multiple of 16");
-  AddNumber(app, "--video-frames", flags.frames, {.min = -kMaxSize, .max = kMaxSize}, "4 n + 1");
-  AddNumber(app, "--fps", flags.fps, {.min = 1, .max = kMaxFps}, "frames per second");
-  AddNumber(app, "--steps", flags.steps, {.min = 1, .max = kMaxSteps}, "denoising steps");
-  AddNumber(app, "--cfg-scale", flags.guidance, {.min = 0, .max = kMaxGuidance},
-            "guidance; 1 or less: without, at half the time");
-  AddNumber(app, "--flow-shift", flags.flow_shift, {.min = kMinFlowShift, .max = kMaxFlowShift},
-            "more steps at high noise");
-  AddNumber(app, "-s,--seed", flags.seed, {}, "negative: a random one; default: 42");
-  AddChoice(app, "--sampler", flags.sampler, {"unipc", "unipc-b", "euler"}, "sampler");
-  AddChoice(app, "--rng", flags.rng, {"torch", "philox"}, "noise of the same seed as");
-  AddChoice(app, "--tokenizer", flags.tokenizer, {"json", "transformers5", "sentencepiece"},
-            "how the checkpoint's tokenizer is read");
-}
-
-void AddExecutionFlags(CLI::App& app, GenerateFlags& flags) {
-  AddRanks(app, flags.ranks);
-  app.add_option("--planner", flags.planner,
-                 "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR")
-      ->type_name("TEXT")
-      ->default_str("auto");
-  AddNumber(app, "--ulysses-degree", flags.ulysses_degree, {.min = 1, .max = 1 << 20},
-            "with --ring-degree R: the same as --planner usp:UxR");
-  AddNumber(app, "--ring-degree", flags.ring_degree, {.min = 1, .max = 1 << 20},
-            "see --ulysses-degree");
-  AddComputeFlags(app, flags);
-}
-
-void AddComputeFlags(CLI::App& app, GenerateFlags& flags) {
-  app.add_option("--attention,--attention-backend", flags.attention, "dense or mask:FILE")
-      ->type_name("KIND");
-  AddNumber(app, "--reuse-threshold", flags.reuse_threshold, {.min = 1, .max = 1e6},
-            "plan a layer anew when its imbalance reaches this; default: when it saves time");
-  app.add_flag("--reproducible,!--no-reproducible", flags.reproducible,
-               "auto: only layouts that give the same bits on any ranks (default)");
-  AddChoice(app, "--wire", flags.wire, {"f32", "bf16"}, "numbers between ranks")
-      ->default_str("f32");
-  AddChoice(app, "--weights", flags.weights, {"auto", "f32", "bf16"},
-            "weights in memory; auto: by free memory");
-  app.add_option("--machine", flags.machine, "rates measured by `equitile bench machine --out`")
-      ->type_name("FILE");
-  app.add_flag("--vae-tiling", flags.vae_tiling,
-               "decode in blended tiles: for frames that do not fit into memory");
+void AddMakingFlags(CLI::App& app, GenerateFlags& flags) {
+  AddRecipeFlags(app, flags.recipe, {"prompt", "output", "save_latents"});
+  AddConfig(app, flags.config);
+  AddLayout(app, flags);
 }
 
 void AddGenerateFlags(CLI::App& app, GenerateFlags& flags) {
+  AddRecipeFlags(app, flags.recipe);
+  AddConfig(app, flags.config);
   AddWhat(app, flags);
-  AddModelFlags(app, flags);
-  AddSamplingFlags(app, flags);
-  AddExecutionFlags(app, flags);
-  AddTrace(app, flags.trace);
+  AddLayout(app, flags);
+  AddTrace(app, flags.options.trace);
   AddSurviving(app, flags);
+}
+
+GenerateRequest RequestOf(const GenerateFlags& flags) {
+  Recipe recipe = flags.recipe;
+  if (!flags.from.empty()) ReadSidecar(flags.from, recipe);
+  ApplyDegrees(flags, recipe);
+  if (std::getenv("EQUITILE_TARGET") != nullptr) {
+    recipe.Set("target", TargetName(ActiveTarget()), Recipe::Source::kGiven);
+  }
+  if (recipe.Text("model").empty()) {
+    recipe.Set("model", FindModel("").string(), Recipe::Source::kGiven);
+  }
+  RunOptions options = flags.options;
+  options.checkpoint_every = flags.checkpoint_every.value_or(0);
+  if (!UnderLauncher()) {
+    const int64_t recorded = recipe.Has("ranks") ? recipe.Integer("ranks") : 1;
+    options.ranks = static_cast<int32_t>(flags.ranks.ranks.value_or(recorded));
+  }
+  return CheckedRequest(std::move(recipe), options);
+}
+
+RanksRequest RanksOf(const GenerateFlags& flags, const GenerateRequest& request) {
+  RanksRequest ranks = flags.ranks;
+  if (request.options.ranks > 0) ranks.ranks = request.options.ranks;
+  return ranks;
+}
+
+void Remark(std::string_view line) {
+  if (IsFirstProcess()) fmt::print(stderr, "equitile: {}\n", line);
 }
 
 }  // namespace equitile

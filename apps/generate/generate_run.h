@@ -1,15 +1,14 @@
-// Runs a checked request of `equitile generate` on its ranks.
+// `equitile generate`, on ranks.
 #pragma once
 
 #include <string>
 
-#include "apps/generate/generate_request.h"
+#include "apps/generate/generate_flags.h"
 
 namespace equitile {
 
-// `command`: the command line without --resume, for the message that says how to go on. Throws
-// InputError before any work where a checkpoint cannot be resumed, Error where the run fails or was
-// interrupted.
-void RunGenerate(const GenerateRequest& request, const std::string& command);
+// `command`: what was typed, for the message of an interrupted run.
+void RunGenerate(const GenerateFlags& flags, const GenerateRequest& request,
+                 const std::string& command);
 
 }  // namespace equitile

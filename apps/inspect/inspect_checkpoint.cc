@@ -115,9 +115,9 @@ Table PartsTable(const CheckpointFolder& folder, const WanConfig& model) {
   return table;
 }
 
-// Hidden rows, q, k, v and attended rows of all passes at once; f32.
+// Of all passes at once.
 int64_t ActivationBytes(const WanConfig& model, const Video& video) {
-  return video.config.Passes() * video.tokens * 5 * model.Width() * int64_t{sizeof(float)};
+  return WanActivationBytes(model, video.config.Passes() * video.tokens);
 }
 
 Json StepJson(const Video& video) {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "apps/cli/base64.h"
 #include "apps/plan/plan_html_template.h"
+#include "equitile/base/base64.h"
 #include "equitile/base/range.h"
 
 namespace equitile {

@@ -121,7 +121,7 @@ PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
   const BlockGrid& grid = mask.layers.front().grid();
   if (!flags.machine.empty()) {
     const Machine machine = ReadMachineFile(flags.machine);
-    ApplyMachine(machine, grid.block_tokens, "f32", cluster);
+    ApplyMachine(machine, grid, options);
     if (std::ssize(machine.node_of) == options.ranks) SetNodes(machine.node_of, cluster);
   }
   if (flags.kernel_gflops) cluster.gflops = *flags.kernel_gflops;
@@ -135,7 +135,7 @@ PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
     throw InputError("--node-link and --cable need --node-size");
   cluster.speeds = flags.speeds;
   CheckCluster(cluster, options.ranks);
-  if (!flags.machine.empty()) options.cost = CostInPicoseconds(cluster, grid);
+  if (!flags.machine.empty()) options.cost = CostInPicoseconds(cluster, grid);  // as changed since
   return options;
 }
 

@@ -8,6 +8,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
+#include "apps/generate/recipe_flags.h"
 #include "apps/verify/verify_golden.h"
 #include "apps/verify/verify_plans.h"
 #include "apps/verify/verify_video.h"
@@ -37,17 +38,11 @@ void Refuse(const CLI::App& verify, std::initializer_list<const char*> flags, co
   }
 }
 
-void RefuseFlagsOfVideos(const CLI::App& verify) {
-  GenerateFlags unused;
-  CLI::App video;
-  AddModelFlags(video, unused);
-  AddSamplingFlags(video, unused);
-  AddComputeFlags(video, unused);
-  for (const CLI::Option* option : video.get_options()) {
-    const std::string name = option->get_name();
-    if (name != "--seed" && name != "--help" && verify.count(name) > 0) {
-      throw InputError("{}: only with -p PROMPT", name);
-    }
+void RefuseFlagsOfVideos(const Recipe& recipe) {
+  for (const RecipeField& field : recipe.fields()) {
+    const bool is_given = recipe.SourceOf(field.key) == Recipe::Source::kGiven;
+    if (is_given && field.key != "seed")
+      throw InputError("{}: only with -p PROMPT", field.LongFlag());
   }
 }
 
@@ -66,7 +61,9 @@ void VerifyVideoOf(VerifyRequest& request, const CLI::App& verify) {
   Refuse(verify, {"--mask", "--synthetic", "--head-dim", "--golden"}, "-p");
   VerifyVideoRequest& video = request.video;
   video.flags.ranks = request.plans.on;
-  if (verify.count("--planner") > 0) video.flags.planner = request.plans.planners;
+  if (verify.count("--planner") > 0) {
+    video.flags.recipe.Set("planner", request.plans.planners, Recipe::Source::kGiven);
+  }
   if (request.plans.ranks_given && UnderLauncher()) {
     throw InputError("--ranks: under mpirun its processes are the ranks; leave it out");
   }
@@ -78,9 +75,10 @@ void VerifyVideoOf(VerifyRequest& request, const CLI::App& verify) {
 void Verify(VerifyRequest& request, const CLI::App& verify) {
   VerifyPlansRequest& plans = request.plans;
   if (verify.count("--prompt") > 0) return VerifyVideoOf(request, verify);
-  RefuseFlagsOfVideos(verify);
+  const Recipe& recipe = request.video.flags.recipe;
+  RefuseFlagsOfVideos(recipe);
   plans.on.threads = OneNumber(request.video.threads);
-  plans.seed = request.video.flags.seed.value_or(plans.seed);
+  if (verify.count("--seed") > 0) plans.seed = recipe.Integer("seed");
   if (plans.seed < 0) throw InputError("--seed {}: must be 0 or more", plans.seed);
   if (verify.count("--golden") == 0) return VerifyPlans(plans);
   Refuse(verify, {"--mask", "--synthetic", "--planner", "--head-dim", "--seed"}, "--golden");
@@ -102,14 +100,11 @@ void RegisterVerify(CLI::App& parent) {
       .add_option("--golden", request->golden,
                   "compare every stage with what diffusers computed (the layout of tests/golden)")
       ->type_name("FOLDER");
-  verify
-      .add_option("-p,--prompt", request->video.flags.prompt,
-                  "make this video on all --ranks and --threads: latents, frames and file must be "
-                  "the same, or within the stated bound; the flags below say how")
-      ->type_name("TEXT");
-  AddModelFlags(verify, request->video.flags);
-  AddSamplingFlags(verify, request->video.flags);
-  AddComputeFlags(verify, request->video.flags);
+  AddRecipeFlags(verify, request->video.flags.recipe, {"output", "save_latents", "planner"});
+  verify.get_option("--prompt")
+      ->description(
+          "make this video on all --ranks and --threads: latents, frames and file must be "
+          "the same, or within the stated bound; the flags below say how");
   verify.footer(kExamples);
   verify.callback([request, &verify] { Verify(*request, verify); });
 }

@@ -1,6 +1,6 @@
 #include "apps/verify/verify_video.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -12,9 +12,11 @@
 
 #include "apps/cli/progress.h"
 #include "apps/cli/table.h"
-#include "apps/generate/video_maker.h"
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
+#include "equitile/generate/agreement.h"
+#include "equitile/generate/memory_estimate.h"
+#include "equitile/generate/video_maker.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/video_writer.h"
 #include "equitile/plan/planners/planner.h"
@@ -47,18 +49,13 @@ constexpr Tolerance kNarrowWire{.latents = 0.1, .frames = 12.0};
 // Nothing: the same bits.
 std::optional<Tolerance> ToleranceOf(const GenerateRequest& request, int64_t ranks) {
   if (ranks == 1) return std::nullopt;
-  if (ParseDType(request.wire) != DType::kF32) return kNarrowWire;
-  const PlannerSpec spec = ParsePlanner(request.planner, static_cast<int32_t>(ranks));
-  if (spec.kind == PlannerKind::kAuto) {
-    return request.flags.reproducible ? std::nullopt : std::optional(kSplitRows);
-  }
-  // Whatever the mask: it depends on the planner, the ranks and the number of passes alone.
-  const BlockMask one_block = BlockMask::Dense({.batch = request.config.Passes(), .heads = 1},
-                                               {.q_tokens = 1, .kv_tokens = 1});
-  PlanOptions options;
-  options.ranks = static_cast<int32_t>(ranks);
-  if (!MakePlan(request.planner, one_block, options).SplitsRows()) return std::nullopt;
-  return kSplitRows;
+  if (ParseDType(request.recipe.Text("wire")) != DType::kF32) return kNarrowWire;
+  const PlannerSpec spec =
+      ParsePlanner(request.recipe.Text("planner"), static_cast<int32_t>(ranks));
+  const bool may_split = spec.kind == PlannerKind::kAuto ? !request.recipe.IsOn("reproducible")
+                                                         : SplitsRows(spec, request.config.Passes(),
+                                                                      static_cast<int32_t>(ranks));
+  return may_split ? std::optional(kSplitRows) : std::nullopt;
 }
 
 // The bytes that `generate -o x.mp4` would write.
@@ -86,7 +83,7 @@ struct Case {
   std::string comm = "solo";
 };
 
-// Collective; the evidence is rank 0's.
+// Collective, when ranks have agreed on the request; the evidence is rank 0's.
 Evidence MakeOn(const GenerateRequest& request, DType weights, Communicator& comm, int threads,
                 std::shared_ptr<LoadedParts> parts, std::function<void()> alive = {}) {
   ThreadPool pool(threads);
@@ -186,7 +183,7 @@ class Report {
     const bool ok = bound ? bound->error <= bound->allowed : difference.count == 0;
     failed_ += !ok;
     cases_.push_back({{"what", what},
-                      {"planner", request_.planner},
+                      {"planner", request_.recipe.Text("planner")},
                       {"ranks", where.ranks},
                       {"threads", where.threads},
                       {"comm", where.comm},
@@ -245,6 +242,8 @@ void VerifyHere(const VerifyVideoRequest& verify, const GenerateRequest& referen
 void VerifyUnderLauncher(const VerifyVideoRequest& verify, const GenerateRequest& reference,
                          const GenerateRequest& request, DType weights) {
   RunOnRanks(verify.flags.ranks, [&](Communicator& comm, int default_threads) {
+    AgreeOnRequest(comm, request,
+                   {{"--threads", fmt::format("{}", fmt::join(verify.threads, ","))}});
     Report report(request, verify.json);
     const bool leads = comm.rank() == 0;
     if (leads) {
@@ -269,12 +268,13 @@ void VerifyUnderLauncher(const VerifyVideoRequest& verify, const GenerateRequest
 
 void VerifyVideo(const VerifyVideoRequest& verify) {
   GenerateFlags flags = verify.flags;
-  const std::string planner = flags.planner.value_or("auto");
-  flags.planner = "auto";  // which fits one rank
-  const GenerateRequest reference = CheckedRequest(flags, VideoFiles::kNone);
+  const std::string planner = flags.recipe.Text("planner");
+  flags.recipe.Settle("planner", PlannerSpec().Text());  // which fits one rank
+  flags.options.files = VideoFiles::kNone;
+  const GenerateRequest reference = RequestOf(flags);
   GenerateRequest request = reference;
-  request.planner = planner;
-  const DType weights = ChooseWeights(request);
+  request.recipe.Settle("planner", planner);
+  const DType weights = ChooseWeights(request, Remark);
   if (UnderLauncher()) return VerifyUnderLauncher(verify, reference, request, weights);
   for (int64_t ranks : verify.ranks) ParsePlanner(planner, static_cast<int32_t>(ranks));
   VerifyHere(verify, reference, request, weights);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/generate/generate_request.h"
+#include "apps/generate/generate_flags.h"
 
 namespace equitile {
 

@@ -89,8 +89,8 @@ bool Pipeline::CanMeasure() {
 }
 
 void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
-  // Rates decide between layouts and on making plans anew, and masks stay as they are.
-  if (comm_.size() == 1 || options_.planner != "auto") return;
+  // Rates decide between layouts, and on making plans anew.
+  if (comm_.size() == 1 || ParsePlannerKind(options_.planner) != PlannerKind::kAuto) return;
   Machine machine;
   if (options_.machine) {
     machine = AgreeOnMachine(comm_, *options_.machine);
@@ -99,8 +99,7 @@ void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
         Calibrate(comm_, pool_, {.head_dims = {config_.head_dim}, .blocks = {grid.block_tokens}});
   }
   plan.cluster.wire = {.head_dim = config_.head_dim, .value_bytes = DTypeBytes(options_.wire)};
-  ApplyMachine(machine, grid.block_tokens, "f32", plan.cluster);
-  plan.cost = CostInPicoseconds(plan.cluster, grid);
+  ApplyMachine(machine, grid, plan);
 }
 
 void Pipeline::PrepareAttention(const GenerationConfig& config) {

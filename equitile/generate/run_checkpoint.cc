@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
@@ -11,9 +12,9 @@
 namespace equitile {
 namespace {
 
-constexpr const char* kFormat = "equitile run checkpoint 1";
-constexpr const char* kParameterPrefix = "parameter.";
-constexpr const char* kNotePrefix = "note.";
+constexpr std::string_view kFormats = "equitile run checkpoint ";
+constexpr std::string_view kFormat = "equitile run checkpoint 2";
+constexpr const char* kIdentityPrefix = "identity.";
 
 using Texts = std::map<std::string, std::string>;
 
@@ -77,7 +78,7 @@ int64_t ParseStep(const Texts& metadata, const std::filesystem::path& path) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), step);
     if (error != std::errc{} || end != text.data() + text.size()) step = -1;
   }
-  if (step < 0) throw InputError("[model] {}: says no step", path.string());
+  if (step < 0) throw InputError("[generate] {}: says no step", path.string());
   return step;
 }
 
@@ -88,9 +89,10 @@ std::string Shortened(const std::string& text) {
 }  // namespace
 
 void WriteRunCheckpoint(const std::filesystem::path& path, const RunCheckpoint& checkpoint) {
-  Texts metadata = {{"format", kFormat}, {"step", std::to_string(checkpoint.state.sampler.step)}};
-  for (const auto& [key, value] : checkpoint.parameters) metadata[kParameterPrefix + key] = value;
-  for (const auto& [key, value] : checkpoint.notes) metadata[kNotePrefix + key] = value;
+  Texts metadata = {{"format", std::string(kFormat)},
+                    {"version", checkpoint.version},
+                    {"step", std::to_string(checkpoint.state.sampler.step)}};
+  for (const auto& [name, value] : checkpoint.identity) metadata[kIdentityPrefix + name] = value;
   std::vector<int64_t> shape;
   for (int dim = 0; dim < checkpoint.shape.Rank(); ++dim) shape.push_back(checkpoint.shape[dim]);
   std::vector<StoredTensor> tensors;
@@ -120,19 +122,23 @@ RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::files
   const Texts& metadata = file.metadata;
   const auto format = metadata.find("format");
   if (format == metadata.end() || format->second != kFormat) {
-    throw InputError("[model] {}: not a checkpoint of this program", path.string());
+    const bool is_ours = format != metadata.end() && format->second.starts_with(kFormats);
+    throw InputError("[generate] {}: not a checkpoint of this {}", path.string(),
+                     is_ours ? "version of the program" : "program");
   }
   const auto checksum = metadata.find("checksum");
   if (checksum == metadata.end() || checksum->second != RunChecksum(file)) {
-    throw InputError("[model] {}: damaged: its checksum is wrong", path.string());
+    throw InputError("[generate] {}: damaged: its checksum is wrong", path.string());
   }
   RunCheckpoint checkpoint;
-  checkpoint.parameters = WithPrefix(metadata, kParameterPrefix);
-  checkpoint.notes = WithPrefix(metadata, kNotePrefix);
+  checkpoint.identity = WithPrefix(metadata, kIdentityPrefix);
+  if (const auto version = metadata.find("version"); version != metadata.end()) {
+    checkpoint.version = version->second;
+  }
   const StoredTensor* latents = Find(file, "latents");
   if (latents == nullptr || latents->shape.size() != 4) {
-    throw InputError("[model] {}: 'latents' has shape {}; four extents are expected", path.string(),
-                     latents == nullptr ? "none" : latents->ShapeText());
+    throw InputError("[generate] {}: 'latents' has shape {}; four extents are expected",
+                     path.string(), latents == nullptr ? "none" : latents->ShapeText());
   }
   for (int64_t extent : latents->shape) checkpoint.shape.Append(extent);
   checkpoint.state.sampler.step = ParseStep(metadata, path);
@@ -146,16 +152,21 @@ RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::files
 }
 
 void CheckSameRun(const std::filesystem::path& path, const RunCheckpoint& checkpoint,
-                  const Texts& parameters) {
-  for (const auto& [key, wanted] : parameters) {
-    const auto found = checkpoint.parameters.find(key);
-    if (found == checkpoint.parameters.end()) {
-      throw InputError("[model] {}: is of another version: it does not say {}", path.string(), key);
-    }
-    if (found->second != wanted) {
-      throw InputError("[model] {}: belongs to another run: its {} is '{}', not '{}'",
-                       path.string(), key, Shortened(found->second), Shortened(wanted));
-    }
+                  const Texts& identity) {
+  const auto find = [](const Texts& texts, const std::string& name) {
+    const auto found = texts.find(name);
+    return found == texts.end() ? std::nullopt : std::optional(found->second);
+  };
+  const auto quoted = [](const std::optional<std::string>& text) {
+    return text ? fmt::format("'{}'", Shortened(*text)) : "left open";
+  };
+  Texts names = identity;
+  names.insert(checkpoint.identity.begin(), checkpoint.identity.end());
+  for (const auto& [name, unused] : names) {
+    const auto stored = find(checkpoint.identity, name), wanted = find(identity, name);
+    if (stored == wanted) continue;
+    throw InputError("[generate] {}: belongs to another run: its {} is {}, not {}", path.string(),
+                     name, quoted(stored), quoted(wanted));
   }
 }
 

@@ -15,11 +15,11 @@ namespace equitile {
 
 // A safetensors file: latents and sampler history as tensors, the rest as metadata.
 struct RunCheckpoint {
-  // What decides the bits of the result: name -> value as text. Two runs are the same run exactly
-  // when all of them agree.
-  std::map<std::string, std::string> parameters;
-  std::map<std::string, std::string> notes;  // for people; never compared
-  Shape shape;                               // [channels, frames, height, width]
+  // What decides the bits of the result (Recipe::BitsIdentity). Two runs are the same run exactly
+  // when they agree in all of it.
+  std::map<std::string, std::string> identity;
+  std::string version;  // of the program that wrote it
+  Shape shape;          // [channels, frames, height, width]
   DenoiseState state;
 };
 
@@ -35,8 +35,8 @@ RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::files
 // What such a file should say under "checksum".
 std::string RunChecksum(const SafetensorsHeader& file);
 
-// Throws InputError that names the first parameter that differs, with both values.
+// Throws InputError that names the first thing that differs, with both values.
 void CheckSameRun(const std::filesystem::path& path, const RunCheckpoint& checkpoint,
-                  const std::map<std::string, std::string>& parameters);
+                  const std::map<std::string, std::string>& identity);
 
 }  // namespace equitile

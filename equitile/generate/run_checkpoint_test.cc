@@ -10,8 +10,8 @@ namespace {
 
 RunCheckpoint Sample() {
   RunCheckpoint checkpoint;
-  checkpoint.parameters = {{"prompt", "a \"red\" circle\n"}, {"seed", "42"}};
-  checkpoint.notes = {{"target", "avx2"}};
+  checkpoint.identity = {{"prompt", "a \"red\" circle\n"}, {"seed", "42"}};
+  checkpoint.version = "0.2.0";
   checkpoint.shape = {2, 1, 3, 2};
   checkpoint.state.sampler.step = 3;
   for (int i = 0; i < 12; ++i) {
@@ -31,8 +31,8 @@ TEST(RunCheckpoint, ReadsBackWhatItWrote) {
     if (!with_history) written.state.sampler.older_estimate.clear();
     WriteRunCheckpoint(folder / "a.ckpt", written);
     const RunCheckpoint read = ReadRunCheckpoint(folder / "a.ckpt");
-    EXPECT_EQ(read.parameters, written.parameters);
-    EXPECT_EQ(read.notes, written.notes);
+    EXPECT_EQ(read.identity, written.identity);
+    EXPECT_EQ(read.version, written.version);
     EXPECT_EQ(read.shape, written.shape);
     EXPECT_EQ(read.state.latents, written.state.latents);
     EXPECT_EQ(read.state.sampler.step, 3);
@@ -57,21 +57,34 @@ TEST(RunCheckpoint, EveryChangedByteIsNoticed) {
   }
 }
 
-TEST(RunCheckpoint, OfAnotherRunIsRefused) {
-  const RunCheckpoint checkpoint = Sample();
-  auto parameters = checkpoint.parameters;
-  EXPECT_NO_THROW(CheckSameRun("a.ckpt", checkpoint, parameters));
-  parameters["seed"] = "43";
+std::string Refusal(const RunCheckpoint& checkpoint,
+                    const std::map<std::string, std::string>& identity) {
   try {
-    CheckSameRun("a.ckpt", checkpoint, parameters);
-    FAIL();
+    CheckSameRun("a.ckpt", checkpoint, identity);
   } catch (const InputError& error) {
-    EXPECT_STREQ(error.what(),
-                 "[model] a.ckpt: belongs to another run: its seed is '42', not '43'");
+    return error.what();
   }
-  parameters["seed"] = "42";
-  parameters["new"] = "x";
-  EXPECT_THROW(CheckSameRun("a.ckpt", checkpoint, parameters), InputError);
+  return "";
+}
+
+TEST(RunCheckpoint, OfAnotherRunIsRefused) {
+  RunCheckpoint checkpoint = Sample();
+  auto identity = checkpoint.identity;
+  EXPECT_EQ(Refusal(checkpoint, identity), "");
+  identity["seed"] = "43";
+  EXPECT_EQ(Refusal(checkpoint, identity),
+            "[generate] a.ckpt: belongs to another run: its seed is '42', not '43'");
+  identity["seed"] = "42";
+  identity["new"] = "x";
+  EXPECT_EQ(Refusal(checkpoint, identity),
+            "[generate] a.ckpt: belongs to another run: its new is left open, not 'x'");
+  identity.erase("new");
+  identity.erase("seed");
+  EXPECT_EQ(Refusal(checkpoint, identity),
+            "[generate] a.ckpt: belongs to another run: its seed is '42', not left open");
+  // Texts that differ where messages no longer show them.
+  checkpoint.identity = {{"prompt", std::string(100, 'a') + "b"}};
+  EXPECT_NE(Refusal(checkpoint, {{"prompt", std::string(100, 'a') + "c"}}), "");
 }
 
 TEST(RunCheckpoint, HistoryMustBeThere) {

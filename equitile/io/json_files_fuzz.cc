@@ -7,7 +7,7 @@
 #include "equitile/base/error.h"
 #include "equitile/io/machine_file.h"
 #include "equitile/io/plan_file.h"
-#include "equitile/io/sidecar_file.h"
+#include "equitile/io/settings_file.h"
 #include "equitile/io/tokenizer_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -28,6 +28,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (MachineFileText(ParseMachineFile(written, "fuzz")) != written) std::abort();
   });
   attempt([&] { ParseTokenizer(text, "fuzz"); });
-  attempt([&] { ParseSidecar(text, "fuzz"); });
+  attempt([&] { ParseSettings(text, "fuzz"); });
   return 0;
 }

@@ -1,6 +1,7 @@
 // Reading JSON that people edit: every question checks kind and range of the answer, and what is
 // wrong is named by its place
-// ("row_owner[3][17]") in one line. Inside io only; the rest of the library sees no JSON.
+// ("row_owner[3][17]") in one line. For io, and for the sidecars of generate; the rest of the library
+// sees no JSON.
 #pragma once
 
 #include <cstdint>

@@ -2,41 +2,13 @@
 
 #include <algorithm>
 
+#include "equitile/base/base64.h"
 #include "equitile/io/json_value.h"
 
 namespace equitile {
 namespace {
 
 constexpr int64_t kMaxIds = int64_t{1} << 24;  // far above any vocabulary
-
-// Empty: not base64.
-std::optional<std::string> DecodeBase64(std::string_view text) {
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
-  for (const char c : text) {
-    uint32_t value = 0;
-    if (c >= 'A' && c <= 'Z') {
-      value = static_cast<uint32_t>(c - 'A');
-    } else if (c >= 'a' && c <= 'z') {
-      value = static_cast<uint32_t>(c - 'a' + 26);
-    } else if (c >= '0' && c <= '9') {
-      value = static_cast<uint32_t>(c - '0' + 52);
-    } else if (c == '+' || c == '/') {
-      value = c == '+' ? 62 : 63;
-    } else {
-      return std::nullopt;
-    }
-    bits = (bits << 6 | value) & 0xFFFFFF;
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      bytes += static_cast<char>(bits >> count & 0xFF);
-    }
-  }
-  return bytes;
-}
 
 bool Flag(const JsonValue& object, const char* key, bool otherwise) {
   const auto value = object.Find(key);

@@ -106,4 +106,8 @@ WanFlops CountWanFlops(const WanConfig& config, int64_t tokens, int64_t text_key
   return flops;
 }
 
+int64_t WanActivationBytes(const WanConfig& config, int64_t home_tokens) {
+  return home_tokens * 5 * config.Width() * int64_t{sizeof(float)};
+}
+
 }  // namespace equitile

@@ -47,4 +47,8 @@ struct WanFlops {
 // text_keys: keys of cross-attention that are computed, see WanText.
 WanFlops CountWanFlops(const WanConfig& config, int64_t tokens, int64_t text_keys);
 
+// What a WanTransformer holds for so many home tokens of all batch items: hidden rows, q, k, v and
+// attended rows, f32. What a tile of tokens needs besides is small.
+int64_t WanActivationBytes(const WanConfig& config, int64_t home_tokens);
+
 }  // namespace equitile

@@ -511,9 +511,4 @@ WanText WanTransformer::Text(const ConstView& rows, int64_t text_tokens, WanTap 
 
 void WanTransformer::Forward(const WanPass& pass, float* out) { Pass(*this, pass, out).Run(); }
 
-int64_t WanTransformer::ActivationBytes() const {
-  return hidden_.Bytes() + qkv_.Bytes() + attended_.Bytes() + ffn_.Bytes() + workspace_.Bytes() +
-         attention_workspace_.Bytes();
-}
-
 }  // namespace equitile

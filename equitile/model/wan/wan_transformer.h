@@ -73,8 +73,6 @@ class WanTransformer {
   // ScatterPatches. Throws InputError where sizes do not fit.
   void Forward(const WanPass& pass, float* out);
 
-  int64_t ActivationBytes() const;
-
  private:
   class Pass;
 

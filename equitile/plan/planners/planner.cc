@@ -149,9 +149,8 @@ std::string PlannerSpec::Text() const {
                              : std::string(planner.name);
 }
 
-PlannerSpec ParsePlanner(std::string_view text, int32_t ranks) {
-  const size_t colon = text.find(':');
-  const std::string_view name = text.substr(0, colon);
+PlannerKind ParsePlannerKind(std::string_view text) {
+  const std::string_view name = text.substr(0, text.find(':'));
   const auto planner = std::find_if(kPlanners.begin(), kPlanners.end(),
                                     [&](const NamedPlanner& p) { return p.name == name; });
   if (planner == kPlanners.end()) {
@@ -160,22 +159,37 @@ PlannerSpec ParsePlanner(std::string_view text, int32_t ranks) {
         "or auto",
         text);
   }
-  if (!planner->has_degrees) {
+  return planner->kind;
+}
+
+bool HasDegrees(PlannerKind kind) { return Named(kind).has_degrees; }
+
+PlannerSpec ParsePlanner(std::string_view text, int32_t ranks) {
+  const NamedPlanner& planner = Named(ParsePlannerKind(text));
+  const size_t colon = text.find(':');
+  if (!planner.has_degrees) {
     if (colon != std::string_view::npos)
-      throw InputError("[plan] planner '{}': {} has no degrees", text, name);
-    return {.kind = planner->kind, .ulysses = 0, .ring = 0};
+      throw InputError("[plan] planner '{}': {} has no degrees", text, planner.name);
+    return {.kind = planner.kind, .ulysses = 0, .ring = 0};
   }
   PlannerSpec spec =
       colon == std::string_view::npos ? PlannerSpec{} : ParseDegrees(text.substr(colon + 1));
   if (spec.ulysses < 1 || spec.ring < 1) {
-    throw InputError("[plan] planner '{}': needs two degrees, like {}:{}x1", text, name, ranks);
+    throw InputError("[plan] planner '{}': needs two degrees, like {}:{}x1", text, planner.name,
+                     ranks);
   }
   if (int64_t{spec.ulysses} * spec.ring != ranks) {
     throw InputError("[plan] planner '{}': {} x {} = {} ranks, but there are {}", text,
                      spec.ulysses, spec.ring, int64_t{spec.ulysses} * spec.ring, ranks);
   }
-  spec.kind = planner->kind;
+  spec.kind = planner.kind;
   return spec;
+}
+
+bool SplitsRows(const PlannerSpec& spec, int64_t batch, int32_t ranks) {
+  EQ_CHECK(spec.kind != PlannerKind::kAuto);
+  const int32_t ring = spec.kind == PlannerKind::kRing ? ranks : std::max(spec.ring, 1);
+  return SplitBatch(batch, ranks / ring, ring).ring > 1;
 }
 
 std::vector<PlannerSpec> AllPlanners(int32_t ranks) {
@@ -209,6 +223,11 @@ std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks) {
     begin = end + 1;
   }
   return specs;
+}
+
+void ApplyMachine(const Machine& machine, const BlockGrid& grid, PlanOptions& options) {
+  ApplyMachine(machine, grid.block_tokens, "f32", options.cluster);
+  options.cost = CostInPicoseconds(options.cluster, grid);
 }
 
 Problem ProblemFor(const LaneMasks& masks, const PlanOptions& options) {
@@ -268,9 +287,7 @@ std::vector<Candidate> RankCandidates(const LaneMasks& masks, RowCounts& rows,
   const HomeMap homes(ProblemFor(masks, options));
   std::vector<Candidate> candidates;
   for (const PlannerSpec& spec : AllPlanners(options.ranks)) {
-    const int32_t ring = spec.kind == PlannerKind::kRing ? options.ranks : std::max(spec.ring, 1);
-    const bool splits_rows = SplitBatch(mask.lanes().batch, options.ranks / ring, ring).ring > 1;
-    if (options.reproducible && splits_rows) continue;
+    if (options.reproducible && SplitsRows(spec, mask.lanes().batch, options.ranks)) continue;
     Candidate candidate{
         .spec = spec, .made = MakePlan(spec, masks, rows, options), .prediction = {}};
     if (!candidate.made.work)

@@ -28,6 +28,9 @@ struct PlannerSpec {
   friend bool operator==(const PlannerSpec&, const PlannerSpec&) = default;
 };
 
+// The planner that a text names, whatever its degrees. Throws InputError.
+PlannerKind ParsePlannerKind(std::string_view text);
+bool HasDegrees(PlannerKind kind);
 // "ulysses", "ring", "fractional", "auto", "usp:4x2", "dbsp:4x2", "dbsp+:4x2". Throws InputError,
 // also when U·R is not `ranks`.
 PlannerSpec ParsePlanner(std::string_view text, int32_t ranks);
@@ -37,6 +40,10 @@ std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks);
 // "all" without auto: what auto chooses from.
 std::vector<PlannerSpec> AllPlanners(int32_t ranks);
 
+// Whether its plans merge partial results (Plan::SplitsRows), whatever the mask: for `batch` items
+// on `ranks` ranks, which it fits. Not for auto, where it depends on the choice.
+bool SplitsRows(const PlannerSpec& spec, int64_t batch, int32_t ranks);
+
 struct PlanOptions {
   int32_t ranks = 1;
   CostModel cost;
@@ -44,6 +51,10 @@ struct PlanOptions {
   DbspOptions dbsp;
   bool reproducible = true;  // keeps auto to plans that do not split a row
 };
+
+// Rates of a machine for blocks of `grid`, and costs in their picoseconds. What the machine does
+// not say, and who shares a node, stays.
+void ApplyMachine(const Machine& machine, const BlockGrid& grid, PlanOptions& options);
 
 Problem ProblemFor(const LaneMasks& masks, const PlanOptions& options);
 

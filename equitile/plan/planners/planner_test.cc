@@ -154,6 +154,21 @@ TEST(Planner, StaticLayoutsScoreAsTheReferenceSays) {
   EXPECT_GT(checked, 80);
 }
 
+TEST(Planner, WhatSplitsRowsIsKnownWithoutAPlan) {
+  for (const int64_t batch : {1, 2, 3}) {
+    for (const int32_t ranks : {1, 2, 3, 4, 6}) {
+      const BlockMask mask =
+          BlockMask::Dense({.batch = batch, .heads = 2}, {.q_tokens = 500, .kv_tokens = 500});
+      PlanOptions options;
+      options.ranks = ranks;
+      for (const PlannerSpec& spec : AllPlanners(ranks)) {
+        EXPECT_EQ(SplitsRows(spec, batch, ranks), MakePlan(spec.Text(), mask, options).SplitsRows())
+            << spec.Text() << ", " << batch << " items, " << ranks << " ranks";
+      }
+    }
+  }
+}
+
 // --- Auto ---
 
 TEST(Auto, TakesTheCheapestAndKeepsRowsWhole) {

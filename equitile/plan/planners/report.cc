@@ -51,7 +51,8 @@ PlanReport MakeReport(const Plan& plan, const Score& score, const LaneMasks& mas
   report.bound = bounds.kind;
   report.bound_any = bounds.any;
   report.moved = score.moved;
-  if (plan.planner().name == "fractional") report.donated = CountDonated(plan);
+  if (plan.movement() == Movement::kExchange && !plan.KeepsLanesWhole())
+    report.donated = CountDonated(plan);
   report.bytes_max = score.traffic.Max();
   report.bytes_mean = score.traffic.Mean();
   report.messages = accounts.messages;

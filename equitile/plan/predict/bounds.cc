@@ -17,7 +17,7 @@ class BoundFinder {
   // further.
   int64_t OfKind(bool indivisible_only) const {
     if (plan_.movement() == Movement::kRing) return OfRings(indivisible_only);
-    if (plan_.planner().name == "ulysses") {
+    if (plan_.KeepsLanesWhole()) {
       const std::vector<int64_t> lanes = LaneCosts(Numbers(mask_.LaneCount()));
       return indivisible_only
                  ? Heaviest(lanes)

@@ -92,7 +92,7 @@ Imbalance MeasureImbalance(const Plan& plan, const StageWork& work, const CostMo
 
 Moved CountMoved(const Plan& plan) {
   if (plan.movement() == Movement::kExchange) {
-    if (plan.planner().name == "ulysses") return {.q_blocks = 0, .kv_blocks = 0};
+    if (plan.KeepsLanesWhole()) return {.q_blocks = 0, .kv_blocks = 0};
     return {};
   }
   if (plan.Stages() == 1) return {.q_blocks = 0, .kv_blocks = 0};

@@ -1,4 +1,4 @@
-#include "apps/generate/time_estimate.h"
+#include "equitile/generate/time_estimate.h"
 
 #include <gtest/gtest.h>
 

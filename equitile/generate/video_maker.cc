@@ -1,45 +1,25 @@
-#include "apps/generate/video_maker.h"
+#include "equitile/generate/video_maker.h"
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <utility>
 
-#include "apps/generate/memory_estimate.h"
 #include "equitile/base/timer.h"
 
 namespace equitile {
 
-DType ChooseWeights(const GenerateRequest& request) {
-  if (request.weights) return *request.weights;
-  const int64_t bytes = WanWeights::Bytes(request.transformer, DType::kF32);
-  const int64_t available = AvailableBytes();
-  if (bytes <= available / 3 * 2) return DType::kF32;
-  if (IsFirstProcess()) {
-    fmt::print(stderr,
-               "equitile: weights as bf16: as f32 they take {:.1f} GB and {:.1f} GB are free\n",
-               static_cast<double>(bytes) * 1e-9, static_cast<double>(available) * 1e-9);
-  }
-  return DType::kBF16;
-}
-
-DType AgreeOnWeights(Communicator& comm, DType weights) {
-  auto choice = static_cast<uint64_t>(weights);
-  comm.Broadcast(std::as_writable_bytes(std::span(&choice, 1)), 0);
-  return static_cast<DType>(choice);
-}
-
 PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights) {
   PipelineOptions options;
-  options.tokenizer = request.tokenizer;
+  const Recipe& recipe = request.recipe;
+  options.tokenizer = ParseTokenizerKind(recipe.Text("tokenizer"));
   options.weights = weights;
   options.mask = request.mask;
-  options.planner = request.planner;
-  options.plan.reproducible = request.flags.reproducible;
-  options.rule.threshold = request.flags.reuse_threshold.value_or(0);
-  options.tiles_vae = request.flags.vae_tiling;
+  options.planner = recipe.Text("planner");
+  options.plan.reproducible = recipe.IsOn("reproducible");
+  options.rule.threshold = recipe.Number("reuse_threshold");
+  options.tiles_vae = recipe.IsOn("vae_tiling");
   options.machine = request.machine;
-  options.wire = ParseDType(request.wire);
+  options.wire = ParseDType(recipe.Text("wire"));
   return options;
 }
 

@@ -1,10 +1,14 @@
-// How much memory a video takes, from its sizes alone: for --dry-run, and to refuse before any work
-// what cannot fit.
+// How much memory a video takes, from its sizes alone: for --dry-run, to choose the type of
+// weights, and to refuse before any work what cannot fit.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
 
-#include "apps/generate/generate_request.h"
+#include "equitile/generate/request.h"
+#include "equitile/tensor/dtype.h"
 
 namespace equitile {
 
@@ -26,8 +30,12 @@ RunBytes CountRunBytes(const GenerateRequest& request, int64_t attention_bytes, 
 // Free memory of this machine; as much as there can be where it does not say.
 int64_t AvailableBytes();
 
-// Throws InputError where the ranks of this process surely need more than is free. Under a launcher
-// it is not known who else has to fit, and nothing is thrown.
-void CheckMemory(const GenerateRequest& request);
+// As asked for, else f32 where it leaves a third of the free memory for all the rest; `say` hears
+// where it does not.
+DType ChooseWeights(const GenerateRequest& request,
+                    const std::function<void(std::string_view)>& say);
+
+// Throws InputError where `ranks` ranks of this process surely need more than is free.
+void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads);
 
 }  // namespace equitile

@@ -1,4 +1,6 @@
-#include "apps/generate/memory_estimate.h"
+#include "equitile/generate/memory_estimate.h"
+
+#include <fmt/format.h>
 
 #include <fstream>
 #include <limits>
@@ -14,6 +16,12 @@ namespace {
 
 // Estimates were within 4 % of what runs took.
 constexpr double kSureOf = 0.9;
+
+// Nothing: by free memory.
+std::optional<DType> AskedWeights(const Recipe& recipe) {
+  if (!recipe.IsSettled("weights")) return std::nullopt;
+  return ParseDType(recipe.Text("weights"));
+}
 
 }  // namespace
 
@@ -39,35 +47,45 @@ RunBytes CountRunBytes(const GenerateRequest& request, int64_t attention_bytes, 
   const int64_t elements =
       model.in_channels * config.LatentFrames() * config.LatentHeight() * config.LatentWidth();
   RunBytes bytes;
-  bytes.weights = WanWeights::Bytes(model, request.weights.value_or(DType::kF32));
-  bytes.activations = home * (5 * model.Width() + model.OutFeatures()) * kFloat;
+  bytes.weights = WanWeights::Bytes(model, AskedWeights(request.recipe).value_or(DType::kF32));
+  bytes.activations = WanActivationBytes(model, home) + home * model.OutFeatures() * kFloat;
   bytes.attention = attention_bytes;
   bytes.latents = (4 + 2 * config.Passes()) * elements * kFloat;  // sampler history, velocities
   if (!request.tasks.front().output.empty()) {
     VaeClipShape clip{config.LatentFrames(), config.LatentHeight(), config.LatentWidth(), {}};
-    if (request.flags.vae_tiling) clip.tiling = VaeTiling{};
+    if (request.recipe.IsOn("vae_tiling")) clip.tiling = VaeTiling{};
     const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
     bytes.vae = PredictVaeMemory(vae, clip, ranks, threads).Total();
   }
   return bytes;
 }
 
-void CheckMemory(const GenerateRequest& request) {
-  if (UnderLauncher()) return;
-  const auto ranks = static_cast<int32_t>(request.flags.ranks.ranks.value_or(1));
-  const int threads = ThreadsPerRank(request.flags.ranks, ranks);
+DType ChooseWeights(const GenerateRequest& request,
+                    const std::function<void(std::string_view)>& say) {
+  if (const auto asked = AskedWeights(request.recipe)) return *asked;
+  const int64_t bytes = WanWeights::Bytes(request.transformer, DType::kF32);
+  const int64_t available = AvailableBytes();
+  if (bytes <= available / 3 * 2) return DType::kF32;
+  say(fmt::format("weights as bf16: as f32 they take {:.1f} GB and {:.1f} GB are free",
+                  static_cast<double>(bytes) * 1e-9, static_cast<double>(available) * 1e-9));
+  return DType::kBF16;
+}
+
+void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads) {
   const RunBytes bytes = CountRunBytes(request, 0, ranks, threads);
   // Without a choice of weights the one that fits is taken.
   const int64_t weights =
-      request.weights ? bytes.weights : WanWeights::Bytes(request.transformer, DType::kBF16);
+      WanWeights::Bytes(request.transformer, AskedWeights(request.recipe).value_or(DType::kBF16));
   const auto need = static_cast<double>(kProgramBytes + weights + ranks * bytes.OwnTotal());
   const auto available = static_cast<double>(AvailableBytes());
   if (kSureOf * need <= available) return;
+  const bool tiling_helps =
+      static_cast<double>(bytes.vae) > need / 4 && !request.recipe.IsOn("vae_tiling");
   throw InputError(
       "{}x{}, {} frames: need about {:.1f} GB of memory, {:.1f} GB are free; a smaller video{} or "
       "more machines (mpirun) would do (--dry-run says what takes how much)",
       request.config.width, request.config.height, request.config.frames, need * 1e-9,
-      available * 1e-9, bytes.vae > need / 4 && !request.flags.vae_tiling ? ", --vae-tiling" : "");
+      available * 1e-9, tiling_helps ? ", --vae-tiling" : "");
 }
 
 }  // namespace equitile

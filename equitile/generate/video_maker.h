@@ -7,21 +7,14 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/generate/generate_request.h"
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/pipeline.h"
+#include "equitile/generate/request.h"
 #include "equitile/io/png.h"
 
 namespace equitile {
-
-// As asked for, else f32 where it leaves a third of the free memory for all the rest; says on
-// stderr where it does not.
-DType ChooseWeights(const GenerateRequest& request);
-
-// Rank 0's: nodes may have different amounts of free memory. Collective.
-DType AgreeOnWeights(Communicator& comm, DType weights);
 
 // What the request says about how its pipeline works; no trace, no reports.
 PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights);

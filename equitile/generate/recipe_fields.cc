@@ -1,0 +1,252 @@
+// The table of the recipe.
+#include <fmt/format.h>
+
+#include "equitile/generate/attention_choice.h"
+#include "equitile/generate/recipe.h"
+#include "equitile/plan/planners/planner.h"
+
+namespace equitile {
+namespace {
+
+constexpr int64_t kMaxSize = int64_t{1} << 31;
+
+ConfigMember Of(int64_t GenerationConfig::*member) {
+  return {[member](const GenerationConfig& c) { return fmt::format("{}", c.*member); },
+          [member](GenerationConfig& c, const std::string& text) {
+            c.*member = ParseNumber("", text, Bounds<int64_t>{});
+          }};
+}
+
+ConfigMember Of(double GenerationConfig::*member) {
+  return {[member](const GenerationConfig& c) { return fmt::format("{}", c.*member); },
+          [member](GenerationConfig& c, const std::string& text) {
+            c.*member = ParseNumber("", text, Bounds<double>{});
+          }};
+}
+
+ConfigMember Of(std::string GenerationConfig::*member) {
+  return {[member](const GenerationConfig& c) { return c.*member; },
+          [member](GenerationConfig& c, const std::string& text) { c.*member = text; }};
+}
+
+template <typename Kind>
+ConfigMember Of(Kind GenerationConfig::*member, std::string_view (*name)(Kind),
+                Kind (*parse)(std::string_view)) {
+  return {[=](const GenerationConfig& c) { return std::string(name(c.*member)); },
+          [=](GenerationConfig& c, const std::string& text) { c.*member = parse(text); }};
+}
+
+FieldType Planner() {
+  FieldType type = Text();
+  type.check = [](std::string_view, std::string_view text) {
+    ParsePlannerKind(text);  // throws; whether it fits the ranks is seen when they are known
+    return std::string(text);
+  };
+  return type;
+}
+
+FieldType Seed() {
+  FieldType type = WholeNumber();
+  type.is_settled = [](std::string_view text) { return !text.starts_with("-"); };
+  return type;
+}
+
+FieldType WeightsType() {
+  FieldType type = Word({"auto", "f32", "bf16"});
+  type.is_settled = [](std::string_view text) { return text != "auto"; };
+  return type;
+}
+
+// Whether another layout would give other bits: rows may be split between ranks, or what travels
+// between them is rounded.
+bool LayoutMatters(const Recipe& recipe) {
+  const auto ranks = static_cast<int32_t>(recipe.Integer("ranks"));
+  if (ranks <= 1) return false;
+  if (recipe.Text("wire") != "f32") return true;
+  const PlannerSpec spec = ParsePlanner(recipe.Text("planner"), ranks);
+  return spec.kind == PlannerKind::kAuto ? !recipe.IsOn("reproducible")
+                                         : SplitsRows(spec, recipe.Config().Passes(), ranks);
+}
+
+std::vector<RecipeField> MakeFields() {
+  using Config = GenerationConfig;
+  return {
+      {.name = "prompt",
+       .flags = "-p,--prompt",
+       .key = "prompt",
+       .type = Text(),
+       .help = "what the video shows"},
+      {.name = "output",
+       .flags = "-o,--output",
+       .key = "output",
+       .type = OutputPath("FILE"),
+       .decides_bits = false,
+       .help = ".mp4, .webm, .gif or frames/%05d.png"},
+      {.name = "file of latents",
+       .flags = "--save-latents",
+       .key = "save_latents",
+       .type = OutputPath("FILE"),
+       .decides_bits = false,
+       .help = "also (or only) the latents, as safetensors"},
+      {.name = "folder of the model",
+       .flags = "-m,--model",
+       .key = "model",
+       .type = InputPath("DIR"),
+       .decides_bits = false,
+       .help = "a checkpoint folder as diffusers saves it; default: EQUITILE_MODEL, else wan-mini"},
+      {.name = "model", .key = "model_fingerprint", .type = Hash(), .describes = "model"},
+      {.name = "number of rows of text",
+       .key = "text_rows",
+       .type = WholeNumber({.min = 1, .max = INT32_MAX}),
+       .describes = "model",
+       .member = Of(&Config::text_rows)},
+      {.name = "negative prompt",
+       .flags = "-n,--negative-prompt",
+       .key = "negative_prompt",
+       .type = Text(),
+       .help = "what it does not show",
+       .member = Of(&Config::negative_prompt)},
+      {.name = "width",
+       .flags = "-W,--width",
+       .key = "width",
+       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
+       .help = "pixels, a multiple of 16",
+       .member = Of(&Config::width)},
+      {.name = "height",
+       .flags = "-H,--height",
+       .key = "height",
+       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
+       .help = "pixels, a multiple of 16",
+       .member = Of(&Config::height)},
+      {.name = "frames",
+       .flags = "--video-frames",
+       .key = "video_frames",
+       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
+       .help = "4 n + 1",
+       .member = Of(&Config::frames)},
+      {.name = "frames per second",
+       .flags = "--fps",
+       .key = "fps",
+       .type = WholeNumber({.min = 1, .max = 1000}),
+       .decides_bits = false,  // but of the file, which is written anew
+       .help = "frames per second",
+       .member = Of(&Config::fps)},
+      {.name = "steps",
+       .flags = "--steps",
+       .key = "steps",
+       .type = WholeNumber({.min = 1, .max = 1000}),
+       .help = "denoising steps",
+       .member = Of(&Config::steps)},
+      {.name = "guidance",
+       .flags = "--cfg-scale",
+       .key = "cfg_scale",
+       .type = RealNumber({.min = 0, .max = 1000}),
+       .help = "guidance; 1 or less: without, at half the time",
+       .member = Of(&Config::guidance)},
+      {.name = "flow shift",
+       .flags = "--flow-shift",
+       .key = "flow_shift",
+       .type = RealNumber({.min = 1e-3, .max = 1e3}),
+       .help = "more steps at high noise",
+       .member = Of(&Config::flow_shift)},
+      {.name = "seed",
+       .flags = "-s,--seed",
+       .key = "seed",
+       .type = Seed(),
+       .initial = "42",
+       .help = "negative: a random one"},
+      {.name = "sampler",
+       .flags = "--sampler",
+       .key = "sampler",
+       .type = Word({"unipc", "unipc-b", "euler"}),
+       .help = "sampler",
+       .member = Of(&Config::sampler, SamplerKindName, ParseSamplerKind)},
+      {.name = "rng",
+       .flags = "--rng",
+       .key = "rng",
+       .type = Word({"torch", "philox"}),
+       .help = "noise of the same seed as",
+       .member = Of(&Config::rng, NoiseKindName, ParseNoiseKind)},
+      {.name = "tokenizer",
+       .flags = "--tokenizer",
+       .key = "tokenizer",
+       .type = Word({"json", "transformers5", "sentencepiece"}),
+       .initial = "json",
+       .help = "how the checkpoint's tokenizer is read"},
+      {.name = "attention",
+       .flags = "--attention,--attention-backend",
+       .key = "attention",
+       .type = AttentionType(),
+       .initial = "dense",
+       .help = "dense or mask:FILE"},
+      {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
+      {.name = "weights",
+       .flags = "--weights",
+       .key = "weights",
+       .type = WeightsType(),
+       .initial = "auto",
+       .help = "weights in memory; auto: by free memory"},
+      {.name = "vae tiling",
+       .flags = "--vae-tiling",
+       .key = "vae_tiling",
+       .type = Switch(),
+       .initial = "false",
+       .help = "decode in blended tiles: for frames that do not fit into memory"},
+      {.name = "target", .key = "target", .type = Text(), .since = "0.2.0"},
+      {.name = "layout",
+       .flags = "--planner",
+       .key = "planner",
+       .type = Planner(),
+       .initial = "auto",
+       .where = LayoutMatters,
+       .help = "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR"},
+      {.name = "number of ranks",
+       .key = "ranks",
+       .type = WholeNumber({.min = 1, .max = INT32_MAX}),
+       .where = LayoutMatters,
+       .since = "0.2.0"},
+      {.name = "reproducibility",
+       .flags = "--reproducible",
+       .key = "reproducible",
+       .type = Switch(),
+       .initial = "true",
+       .where = LayoutMatters,
+       .help = "auto: only layouts that give the same bits on any ranks (default)"},
+      {.name = "wire",
+       .flags = "--wire",
+       .key = "wire",
+       .type = Word({"f32", "bf16"}),
+       .initial = "f32",
+       .where = LayoutMatters,
+       .help = "numbers between ranks"},
+      {.name = "reuse threshold",
+       .flags = "--reuse-threshold",
+       .key = "reuse_threshold",
+       .type = RealNumber({.min = 1, .max = 1e6}),
+       .where = LayoutMatters,
+       .since = "0.2.0",
+       .help = "plan a layer anew when its imbalance reaches this; default: when it saves time"},
+      {.name = "file of the machine",
+       .flags = "--machine",
+       .key = "machine",
+       .type = InputPath("FILE"),
+       .where = LayoutMatters,
+       .since = "0.2.0",
+       .help = "rates measured by `equitile bench machine --out`"},
+      {.name = "machine",
+       .key = "machine_hash",
+       .type = Hash(),
+       .where = LayoutMatters,
+       .since = "0.2.0",
+       .describes = "machine"},
+  };
+}
+
+}  // namespace
+
+std::span<const RecipeField> RecipeFields() {
+  static const std::vector<RecipeField> fields = MakeFields();
+  return fields;
+}
+
+}  // namespace equitile

@@ -1,0 +1,170 @@
+#include "equitile/generate/request.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "equitile/base/error.h"
+#include "equitile/base/hash.h"
+#include "equitile/generate/attention_choice.h"
+#include "equitile/generate/pipeline.h"
+#include "equitile/io/atomic_write.h"
+#include "equitile/io/json_value.h"
+#include "equitile/io/machine_file.h"
+#include "equitile/io/numbered_png.h"
+#include "equitile/io/safetensors.h"
+#include "equitile/kernel/target.h"
+#include "equitile/model/text/text_clean.h"
+#include "equitile/plan/planners/planner.h"
+
+namespace equitile {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Folders of numbered pictures get their names from us where there are several, so we make them
+// too.
+void CheckVideo(const GenerateRequest& request, const GenerateTask& task) {
+  if (task.output.empty()) return;
+  const VideoOptions options = request.VideoOf(task);
+  if (request.options.prompts.empty() || !IsNumberedPng(task.output)) {
+    return CheckVideoOutput(task.output, options);
+  }
+  const fs::path folder = PictureFolder(task.output);
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    CheckWritable(folder);
+    if (request.options.is_dry) return;
+    if (fs::create_directory(folder, error); error) {
+      throw InputError("{}: cannot be made: {}", folder.string(), error.message());
+    }
+  }
+  CheckVideoOutput(task.output, options);
+}
+
+// Every file that the request reads or writes, with what it is; none may be written over another.
+void CheckFiles(const GenerateRequest& request) {
+  std::map<fs::path, const char*> known;
+  const auto add = [&](const fs::path& path, const char* what) {
+    std::error_code ignored;
+    return known.emplace(fs::weakly_canonical(fs::absolute(path), ignored), what);
+  };
+  const auto reads = [&](const fs::path& path, const char* what) {
+    if (!path.empty()) add(path, what);
+  };
+  const fs::path mask = AttentionFile(request.recipe.Text("attention"));
+  if (!mask.empty()) {
+    reads(mask, "the mask");
+    reads(fs::path(mask).replace_extension(".json"), "the description of the mask");
+  }
+  reads(request.options.prompts, "the prompts");
+  reads(request.recipe.Text("machine"), "the rates of the machine");
+  const auto writes = [&](const fs::path& path, const char* what) {
+    if (path.empty()) return;
+    const auto [other, is_new] = add(path, what);
+    if (!is_new && !IsStream(path)) {
+      throw InputError("{}: cannot hold both {} and {}; give another name", path.string(),
+                       other->second, what);
+    }
+    if (!request.options.is_dry && !IsNumberedPng(path)) CheckWritable(path);
+  };
+  for (const GenerateTask& task : request.tasks) {
+    writes(task.output, "the video");
+    writes(task.save_latents, "the latents");
+    writes(task.checkpoint, "the checkpoint");
+    writes(task.sidecar, "the parameters of the run");
+    writes(task.perf_dump, "the seconds of the run");
+    writes(task.preview, "the preview");
+  }
+  writes(request.options.trace, "the trace");
+}
+
+void CheckAxis(const char* what, int64_t patches, int64_t most) {
+  if (patches > most) {
+    throw InputError("{} {} patches: the model was made for at most {}", patches, what, most);
+  }
+}
+
+void CheckModelSizes(const GenerationConfig& config, const WanConfig& model) {
+  CheckAxis("frame", config.LatentFrames() / model.patch.frames, model.rope_max_seq_len);
+  CheckAxis("height", config.LatentHeight() / model.patch.height, model.rope_max_seq_len);
+  CheckAxis("width", config.LatentWidth() / model.patch.width, model.rope_max_seq_len);
+}
+
+// Opens every part, so that whatever is wrong with a header is said before work begins.
+uint64_t Fingerprint(const CheckpointFolder& folder) {
+  Hasher hasher;
+  for (const char* part : {"transformer", "text_encoder", "vae"}) {
+    hasher.Add(std::string_view(ReadTextFile(folder.Config(part))));
+    hasher.Add(TensorFiles::OpenFolder(folder.Part(part)).Fingerprint());
+  }
+  for (const char* file : {"tokenizer.json", "spiece.model"}) {
+    std::error_code ignored;
+    const fs::path path = folder.Part("tokenizer") / file;
+    if (fs::exists(path, ignored)) hasher.Add(std::string_view(ReadTextFile(path)));
+  }
+  return hasher.Digest();
+}
+
+// Files that the recipe names are read; what they hold becomes part of it.
+void ReadNamedFiles(GenerateRequest& request) {
+  Recipe& recipe = request.recipe;
+  if (const fs::path path = AttentionFile(recipe.Text("attention")); !path.empty()) {
+    ChosenMask chosen = ReadChosenMask(path, request.config, request.transformer);
+    recipe.Find("mask_hash", HashText(chosen.hash));
+    request.mask = std::move(chosen.mask);
+  }
+  if (recipe.Has("machine")) {
+    const std::string text = ReadTextFile(recipe.Text("machine"));
+    request.machine = ParseMachineFile(text, recipe.Text("machine"));
+    recipe.Find("machine_hash", HashText(Hasher().Add(std::string_view(text)).Digest()));
+  }
+  recipe.Find("model_fingerprint", HashText(Fingerprint(request.folder)));
+}
+
+// A recorded run is made again with the SIMD target that it had, where this machine has that too.
+void UseRecordedTarget(const Recipe& recipe, const RunOptions& options) {
+  if (recipe.SourceOf("target") != Recipe::Source::kRecord) return;
+  const Target target = ParseTarget(recipe.Text("target"));
+  if (TargetSupported(target)) return SetTarget(target);
+  if (options.allows_other_target) return;
+  throw InputError(
+      "--from: was made with {}, which is not to be had here; --allow-other-target makes it with "
+      "{}, and other bits",
+      recipe.Text("target"), TargetName(ActiveTarget()));
+}
+
+}  // namespace
+
+VideoOptions GenerateRequest::VideoOf(const GenerateTask& task) const {
+  return {.height = config.height, .width = config.width, .fps = config.fps, .title = task.prompt};
+}
+
+GenerateRequest CheckedRequest(Recipe recipe, const RunOptions& options) {
+  std::vector<GenerateTask> tasks = MakeTasks(recipe, options);
+  UseRecordedTarget(recipe, options);
+  const CheckpointFolder folder(recipe.Text("model"));
+  const WanConfig transformer = ReadWanConfig(folder.Config("transformer"));
+  recipe.SetModelDefaults(ReadGenerationConfig(folder));
+  GenerateRequest request{.recipe = std::move(recipe),
+                          .options = options,
+                          .tasks = std::move(tasks),
+                          .folder = folder,
+                          .config = {},
+                          .transformer = transformer};
+  request.config = request.recipe.Config();
+  CheckSizes(request.config);
+  CheckModelSizes(request.config, transformer);
+  CheckVaeFits(folder, ReadVaeConfig(folder.Config("vae")), transformer);
+  CleanPrompt(request.config.negative_prompt);  // throws where it is not UTF-8
+  if (options.ranks > 0) {
+    ParsePlanner(request.recipe.Text("planner"), options.ranks);
+    request.recipe.Settle("ranks", fmt::format("{}", options.ranks));
+  }
+  ReadNamedFiles(request);
+  for (const GenerateTask& task : request.tasks) CheckVideo(request, task);
+  CheckFiles(request);
+  return request;
+}
+
+}  // namespace equitile

@@ -1,0 +1,36 @@
+// What shall be made, completely checked before any work is done.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "equitile/generate/recipe.h"
+#include "equitile/generate/task.h"
+#include "equitile/io/checkpoint_folder.h"
+#include "equitile/io/video_writer.h"
+#include "equitile/model/sampling/generation_config.h"
+#include "equitile/model/wan/wan_config.h"
+#include "equitile/plan/predict/machine.h"
+#include "equitile/sparsity/file_masks.h"
+
+namespace equitile {
+
+struct GenerateRequest {
+  Recipe recipe;  // of all tasks
+  RunOptions options;
+  std::vector<GenerateTask> tasks;
+  CheckpointFolder folder;
+  GenerationConfig config;  // seed: of the task
+  WanConfig transformer;
+  std::optional<MaskTable> mask = {};   // for `config.Passes()` items
+  std::optional<Machine> machine = {};  // rates that auto plans with
+
+  VideoOptions VideoOf(const GenerateTask& task) const;
+};
+
+// The recipe names a model. Throws InputError for everything that can be known to fail before
+// weights are read.
+GenerateRequest CheckedRequest(Recipe recipe, const RunOptions& options);
+
+}  // namespace equitile

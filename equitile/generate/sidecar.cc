@@ -1,0 +1,46 @@
+#include "equitile/generate/sidecar.h"
+
+#include <algorithm>
+
+#include "equitile/base/error.h"
+#include "equitile/io/settings_file.h"
+
+namespace equitile {
+namespace {
+
+constexpr int64_t kMaxRecordedRanks = 1024;
+
+// 0.1.0 recorded the number of ranks of such a run elsewhere, and no target.
+void AddRanks(const JsonValue& root, std::vector<Setting>& parameters) {
+  const auto named = [&](std::string_view key) {
+    return std::find_if(parameters.begin(), parameters.end(), [&](const Setting& setting) {
+      return setting.key == key && setting.kind != SettingKind::kNull;
+    });
+  };
+  if (named("planner") == parameters.end() || named("ranks") != parameters.end()) return;
+  const JsonValue run = root["run"];
+  parameters.push_back({.key = "ranks",
+                        .kind = SettingKind::kNumber,
+                        .text = fmt::format("{}", run["ranks"].Integer(1, kMaxRecordedRanks))});
+}
+
+}  // namespace
+
+Json SidecarJson(const Recipe& recipe, Json run) {
+  return {{"equitile", EQUITILE_VERSION},
+          {"parameters", SettingsJson(recipe.Record())},
+          {"run", std::move(run)}};
+}
+
+void ReadSidecar(const std::filesystem::path& path, Recipe& recipe) {
+  const std::string name = path.string();
+  const Json document = ParseJson(ReadTextFile(path), name);
+  const JsonValue root(document, name);
+  const JsonValue recorded = root["parameters"];
+  std::vector<Setting> parameters = SettingsOf(recorded);
+  AddRanks(root, parameters);
+  const auto version = root.Find("equitile");
+  recipe.SetRecorded(parameters, name, version ? version->Text() : "0.1.0");
+}
+
+}  // namespace equitile

@@ -1,0 +1,18 @@
+// The .json beside a video: everything needed to make it again ("parameters", the recipe), and what
+// happened when it was made ("run").
+#pragma once
+
+#include <filesystem>
+
+#include "equitile/generate/recipe.h"
+#include "equitile/io/json_value.h"
+
+namespace equitile {
+
+Json SidecarJson(const Recipe& recipe, Json run);
+
+// What was recorded becomes a part of the recipe, below what was given. Reads those of all earlier
+// versions. Throws InputError for a file that is not a sidecar.
+void ReadSidecar(const std::filesystem::path& path, Recipe& recipe);
+
+}  // namespace equitile

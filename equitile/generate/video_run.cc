@@ -1,0 +1,347 @@
+#include "equitile/generate/video_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "equitile/base/error.h"
+#include "equitile/base/timer.h"
+#include "equitile/generate/agreement.h"
+#include "equitile/generate/memory_estimate.h"
+#include "equitile/generate/pipeline.h"
+#include "equitile/generate/run_checkpoint.h"
+#include "equitile/generate/sidecar.h"
+#include "equitile/generate/task_start.h"
+#include "equitile/generate/video_maker.h"
+#include "equitile/io/png.h"
+#include "equitile/io/safetensors.h"
+#include "equitile/io/video_writer.h"
+
+namespace equitile {
+namespace {
+
+constexpr int64_t kDefaultCheckpointEvery = 5;
+constexpr double kLongStepSeconds = 5.0;
+constexpr int64_t kPreviewFrames = 4;
+
+struct PartSeconds {
+  double load = 0.0, text = 0.0, steps = 0.0, checkpoints = 0.0, decode = 0.0, write = 0.0;
+  double Total() const { return load + text + steps + checkpoints + decode + write; }
+};
+
+// What self-attention of all layers and steps took on this rank.
+Json AttentionReport(const LayerAttention& attention) {
+  const RunStats totals = attention.Totals();
+  return {{"runs", attention.records().size()},        {"seconds", totals.seconds},
+          {"compute_seconds", totals.compute_seconds}, {"pack_seconds", totals.pack_seconds},
+          {"wait_seconds", totals.wait_seconds},       {"plan_seconds", attention.PlanSeconds()},
+          {"bytes_sent", totals.bytes_sent},           {"bytes_received", totals.bytes_received},
+          {"buffer_bytes", totals.buffer_bytes}};
+}
+
+// One rank's way through all tasks.
+class RankRun {
+ public:
+  RankRun(const GenerateRequest& request, const Recipe& agreed, Communicator& comm, int threads,
+          const RunTools& tools)
+      : request_(request),
+        comm_(comm),
+        pool_(threads),
+        tools_(tools),
+        listener_(tools.listener),
+        recipe_(agreed) {}
+
+  RunOutcome Run() {
+    // Layers and tiles may take longer than the watchdog waits.
+    if (comm_.size() > 1 && !comm_.simulated()) pool_.SetPoll([this] { comm_.Poll(); });
+    Begin();
+    if (std::find(finished_.begin(), finished_.end(), 0U) == finished_.end()) return outcome_;
+    for (const GenerateTask& task : request_.tasks) {
+      if (!task.output.empty()) pipeline_->Vae();  // what is wrong with it is said before the steps
+    }
+    std::vector<std::string> prompts = {request_.config.negative_prompt};
+    for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
+    const Stopwatch watch;
+    const std::vector<PromptRows> rows = pipeline_->Encode(prompts, request_.config.text_rows);
+    seconds_.text = watch.Seconds();
+    for (size_t i = 0; i < request_.tasks.size(); ++i) {
+      if (finished_[i] != 0) continue;
+      if (!MakeVideo(i, rows)) break;
+      seconds_ = {};
+    }
+    return outcome_;
+  }
+
+ private:
+  bool Leads() const { return comm_.rank() == 0; }
+
+  // What all ranks must know, as rank 0 found it on its disk. Collective.
+  void Begin() {
+    starts_.resize(request_.tasks.size());
+    if (Leads()) starts_ = ReadStarts(request_, recipe_, listener_.remark);
+    const DType weights = AgreeOnWeights(comm_, Leads() ? Weights() : DType::kF32);
+    recipe_.Settle("weights", DTypeName(weights));
+    for (const TaskStart& start : starts_) {
+      outcome_.sidecars.push_back(start.record);
+      finished_.push_back(start.record.is_null() ? 0 : 1);
+      seeds_.push_back(start.seed);
+    }
+    comm_.Broadcast(std::as_writable_bytes(std::span(finished_)), 0);
+    comm_.Broadcast(std::as_writable_bytes(std::span(seeds_)), 0);
+    pipeline_ = std::make_unique<Pipeline>(request_.folder, comm_, pool_, Options(weights));
+  }
+
+  // As a checkpoint has them, else as is best.
+  DType Weights() const {
+    for (const TaskStart& start : starts_) {
+      if (start.checkpoint) return ParseDType(start.checkpoint->identity.at("weights"));
+    }
+    return ChooseWeights(request_, listener_.remark);
+  }
+
+  PipelineOptions Options(DType weights) {
+    PipelineOptions options = PipelineOptionsOf(request_, weights);
+    options.trace = tools_.trace;
+    options.stop_requested = tools_.stop_requested;
+    options.on_load = [this](std::string_view part, int64_t done, int64_t total) {
+      Say(fmt::format("loading {} {:.0f} %", part,
+                      100.0 * static_cast<double>(done) / static_cast<double>(total)));
+    };
+    return options;
+  }
+
+  // rank 0's task, with the seed that it begins or goes on with.
+  GenerateTask TaskOf(size_t index) const {
+    GenerateTask task = request_.tasks[index];
+    task.seed = seeds_[index];
+    return task;
+  }
+
+  void Say(std::string_view line) {
+    if (Leads()) listener_.progress(line);
+  }
+
+  bool IsOneOfSeveral() const { return request_.tasks.size() > 1; }
+
+  // What an interrupted run says, and how it goes on. False.
+  bool Interrupted(std::string_view where) {
+    outcome_.interrupted = fmt::format("interrupted {}", where);
+    outcome_.goes_on = stored_ || IsOneOfSeveral() || request_.options.resumes;
+    if (!stored_) outcome_.resume = request_.options.resume;
+    return false;
+  }
+
+  // rows: of the negative prompt, then of the tasks; none where it was interrupted before. False:
+  // interrupted.
+  bool MakeVideo(size_t index, const std::vector<PromptRows>& rows) {
+    const GenerateTask task = TaskOf(index);
+    const std::string name = task.Name().string();
+    const std::string of = IsOneOfSeveral() ? " of " + name : "";
+    stored_ = false;
+    Say("loading");
+    const Stopwatch loading;
+    if (rows.empty() || !pipeline_->Load()) {
+      return Interrupted(IsOneOfSeveral() ? "before " + name : "while loading");
+    }
+    seconds_.load += loading.Seconds();
+    GenerationConfig config = request_.config;
+    config.seed = task.seed;
+    const auto& resume = starts_[index].checkpoint;
+    first_step_ = resume ? resume->state.sampler.step : 0;
+    step_seconds_.clear();
+    DenoiseHooks hooks;
+    hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
+    hooks.resume = resume ? &resume->state : nullptr;
+    const Stopwatch watch;
+    const DenoiseResult result = pipeline_->Denoise(config, rows[index + 1], rows[0], hooks);
+    seconds_.steps = watch.Seconds() - seconds_.checkpoints;
+    if (!result.finished) {
+      const int64_t done = first_step_ + std::ssize(step_seconds_);
+      return Interrupted(fmt::format("after step {} of {}{}", done, config.steps, of));
+    }
+    return Finish(index, task, result.latents) || Interrupted("while decoding the frames" + of);
+  }
+
+  void AfterStep(const GenerateTask& task, const DenoiseStep& step) {
+    step_seconds_.push_back(step.seconds);
+    Say(StepLine(step));
+    const int64_t asked = request_.options.checkpoint_every;
+    const int64_t every = asked > 0 ? asked : kDefaultCheckpointEvery;
+    const bool is_last = step.done == step.steps;
+    const bool is_long = asked == 0 && step.seconds > kLongStepSeconds;
+    // The last one is for a crash while frames are decoded.
+    if (step.stopping || is_long || step.done % every == 0 || is_last) StoreCheckpoint(task, step);
+    ShowPreview(task, step);
+  }
+
+  // step 7/20  1.83 s/it  ETA 24s  ρ 1.004 fractional
+  std::string StepLine(const DenoiseStep& step) const {
+    double mean = 0.0;
+    for (double seconds : step_seconds_) mean += seconds;
+    mean /= static_cast<double>(step_seconds_.size());
+    std::string line = fmt::format("step {}/{}  {:.2f} s/it  ETA {:.0f}s", step.done, step.steps,
+                                   mean, mean * static_cast<double>(step.steps - step.done));
+    double rho = 0.0;
+    const std::vector<LayerRecord> layers = pipeline_->SelfAttentionRuns()->LastOfLayers();
+    for (const LayerRecord& layer : layers) rho = std::max(rho, layer.rho_after);
+    if (comm_.size() > 1) line += fmt::format("  ρ {:.3f} {}", rho, layers.front().planner);
+    return line;
+  }
+
+  Shape LatentShape() const {
+    const GenerationConfig& config = request_.config;
+    return {request_.transformer.in_channels, config.LatentFrames(), config.LatentHeight(),
+            config.LatentWidth()};
+  }
+
+  void StoreCheckpoint(const GenerateTask& task, const DenoiseStep& step) {
+    if (task.checkpoint.empty()) return;
+    const Stopwatch watch;
+    RunCheckpoint checkpoint;
+    checkpoint.identity = ForTask(recipe_, task).BitsIdentity();
+    checkpoint.version = EQUITILE_VERSION;
+    checkpoint.shape = LatentShape();
+    checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
+    try {
+      WriteRunCheckpoint(task.checkpoint, checkpoint);
+      stored_ = true;
+    } catch (const Error& error) {
+      // The video may still come to its end; the checkpoint before this one is as it was.
+      listener_.remark(fmt::format("no checkpoint at step {}: {}", step.done, error.what()));
+    }
+    seconds_.checkpoints += watch.Seconds();
+  }
+
+  // Collective. False: interrupted.
+  bool Finish(size_t index, const GenerateTask& task, const std::vector<float>& latents) {
+    const Stopwatch watch;
+    if (Leads() && !task.save_latents.empty()) SaveLatents(task, latents);
+    seconds_.write += watch.Seconds();
+    if (!task.output.empty() && !WriteVideo(task, latents)) return false;
+    if (!Leads()) return true;
+    const Json sidecar = SidecarJson(ForTask(recipe_, task), RunJson(task, starts_[index]));
+    if (!task.sidecar.empty()) WriteTextFile(task.sidecar, sidecar.dump(2) + "\n");
+    if (!task.perf_dump.empty()) WriteTextFile(task.perf_dump, sidecar["run"].dump(2) + "\n");
+    if (!request_.options.keeps_checkpoint && !task.checkpoint.empty()) {
+      std::error_code ignored;
+      std::filesystem::remove(task.checkpoint, ignored);
+    }
+    outcome_.sidecars[index] = sidecar;
+    listener_.made(task, sidecar);
+    return true;
+  }
+
+  // Frames go into the file as they come. False: interrupted, there is no file.
+  bool WriteVideo(const GenerateTask& task, const std::vector<float>& latents) {
+    const GenerationConfig& config = request_.config;
+    const Stopwatch watch;
+    double encoding = 0.0;
+    std::unique_ptr<VideoWriter> writer;
+    if (Leads()) writer = OpenVideo(task.output, request_.VideoOf(task));
+    std::vector<uint8_t> bytes(static_cast<size_t>(config.height * config.width) * 3);
+    const auto add = [&](int64_t frame, std::span<const float> rgb) {
+      const Stopwatch encode;
+      ToBytes(rgb, bytes);
+      writer->Add(bytes);
+      encoding += encode.Seconds();
+      Say(fmt::format("decoding frame {}/{}", frame + 1, config.frames));
+    };
+    if (!pipeline_->Decode(config, latents, add)) return false;
+    const Stopwatch finish;
+    if (Leads()) writer->Finish();
+    seconds_.write += encoding + finish.Seconds();
+    seconds_.decode += watch.Seconds() - encoding - finish.Seconds();
+    return true;
+  }
+
+  void ShowPreview(const GenerateTask& task, const DenoiseStep& step) {
+    if (task.preview.empty() || step.done % request_.options.preview_every != 0) return;
+    const std::vector<float> strip =
+        pipeline_->Preview(request_.config, step.sampler->Estimate(), kPreviewFrames);
+    RgbImage image{.height = request_.config.height, .width = 0, .pixels = {}};
+    image.pixels.resize(strip.size());
+    image.width = std::ssize(strip) / (3 * image.height);
+    ToBytes(strip, image.pixels);
+    try {
+      WritePng(task.preview, image);
+    } catch (const Error& error) {  // the video may still come to its end
+      listener_.remark(fmt::format("no preview at step {}: {}", step.done, error.what()));
+    }
+  }
+
+  void SaveLatents(const GenerateTask& task, const std::vector<float>& latents) {
+    StoredTensor tensor;
+    tensor.name = "latents";
+    const Shape shape = LatentShape();
+    for (int dim = 0; dim < shape.Rank(); ++dim) tensor.shape.push_back(shape[dim]);
+    tensor.bytes = std::as_bytes(std::span(latents));
+    WriteSafetensors(task.save_latents, std::span(&tensor, 1),
+                     {{"prompt", task.prompt}, {"seed", fmt::format("{}", task.seed)}});
+  }
+
+  // What happened when the video was made.
+  Json RunJson(const GenerateTask& task, const TaskStart& start) const {
+    Json layouts = Json::array();
+    const LayerAttention& attention = *pipeline_->SelfAttentionRuns();
+    for (const LayerRecord& layer : attention.LastOfLayers()) {
+      layouts.push_back(
+          {{"planner", layer.planner}, {"rho", layer.rho_after}, {"density", layer.density}});
+    }
+    const BalanceReport balance = attention.Balance();
+    Json run = {{"ranks", comm_.size()},
+                {"communicator", comm_.name()},
+                {"threads_per_rank", pool_.Threads()},
+                {"target", recipe_.Text("target")},
+                {"encoder", task.output.empty() ? "" : VideoEncoderName(task.output)},
+                {"planner", recipe_.Text("planner")},
+                {"wire", recipe_.Text("wire")},
+                {"first_step", first_step_},
+                {"layout", layouts},
+                {"plans",
+                 {{"made", balance.made},
+                  {"kept", balance.kept},
+                  {"seconds", balance.seconds},
+                  {"rho_before", balance.rho_before},
+                  {"rho_after", balance.rho_after}}},
+                {"attention", AttentionReport(attention)},
+                {"seconds",
+                 {{"load", seconds_.load},
+                  {"text", seconds_.text},
+                  {"steps", seconds_.steps},
+                  {"checkpoints", seconds_.checkpoints},
+                  {"decode", seconds_.decode},
+                  {"write", seconds_.write},
+                  {"total", seconds_.Total()}}},
+                {"step_seconds", step_seconds_}};
+    if (!start.target.empty()) run["target_before"] = start.target;
+    return run;
+  }
+
+  const GenerateRequest& request_;
+  Communicator& comm_;
+  ThreadPool pool_;
+  const RunTools& tools_;
+  const RunListener& listener_;
+  Recipe recipe_;
+  std::vector<TaskStart> starts_;   // [tasks], of rank 0
+  std::vector<uint64_t> finished_;  // [tasks]
+  std::vector<uint64_t> seeds_;     // [tasks]
+  std::unique_ptr<Pipeline> pipeline_;
+  RunOutcome outcome_;
+  PartSeconds seconds_;
+  std::vector<double> step_seconds_;
+  int64_t first_step_ = 0;
+  bool stored_ = false;  // there is a checkpoint of this task, written by this run; rank 0
+};
+
+}  // namespace
+
+RunOutcome RunVideos(const GenerateRequest& request, const Recipe& agreed, Communicator& comm,
+                     int threads, const RunTools& tools) {
+  return RankRun(request, agreed, comm, threads, tools).Run();
+}
+
+}  // namespace equitile
