@@ -12,7 +12,7 @@ namespace equitile {
 namespace {
 
 LaneMasks MaskOfLayer(const GenerateRequest& request) {
-  if (request.mask) return request.mask->First();
+  if (request.sparsity.masks) return request.sparsity.masks->First();
   const int64_t tokens = VideoTokens(request.transformer, request.config);
   return BlockMask::Dense({.batch = request.config.Passes(), .heads = request.transformer.heads},
                           {.q_tokens = tokens, .kv_tokens = tokens});
@@ -33,7 +33,7 @@ struct Seconds {
 };
 
 double MeanDensity(const GenerateRequest& request) {
-  return request.mask ? request.mask->Density() : 1.0;
+  return request.sparsity.masks ? request.sparsity.masks->Density() : 1.0;
 }
 
 Seconds EstimateSeconds(const GenerateRequest& request, double rho, int32_t ranks, int threads) {

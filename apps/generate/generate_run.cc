@@ -53,6 +53,22 @@ void PrintSummary(const GenerationConfig& config, const GenerateTask& task, cons
              PartsText(run["seconds"]));
 }
 
+// What was left out, where something was.
+void PrintSparsity(const Json& run, const std::string& attention, std::FILE* stream) {
+  const Json& sparsity = run["sparsity"];
+  if (!sparsity["sparse_density"].is_null()) {
+    fmt::print(stream, "  {}: density {:.3f} from step {} on (sigma {:.3f})", attention,
+               sparsity["sparse_density"].get<double>(),
+               sparsity["first_sparse_step"].get<int64_t>(),
+               sparsity["first_sparse_sigma"].get<double>());
+    if (!sparsity["mass_held"].is_null())
+      fmt::print(stream, ", mass held {:.3f}", sparsity["mass_held"].get<double>());
+    fmt::print(stream, "\n");
+  }
+  if (!run["steps_skipped"].empty())
+    fmt::print(stream, "  skipped {}\n", Counted(std::ssize(run["steps_skipped"]), "step"));
+}
+
 void PrintLayouts(const Json& run) {
   size_t layer = 0;
   for (const Json& layout : run["layout"]) {
@@ -75,6 +91,8 @@ class Listening {
     listener_.made = [this](const GenerateTask& task, const Json& sidecar) {
       if (flags_.json) return;
       PrintSummary(request_.config, task, sidecar["run"]);
+      PrintSparsity(sidecar["run"], request_.sparsity.attention.Text(),
+                    FillsStdout(task) ? stderr : stdout);
       if (flags_.verbose) PrintLayouts(sidecar["run"]);
     };
   }

@@ -2,24 +2,26 @@
 
 #include "equitile/base/error.h"
 #include "equitile/model/sampling/denoise.h"
-#include "equitile/sparsity/attention_spec.h"
 
 namespace equitile {
 namespace {
 
 std::string CheckAttention(std::string_view what, std::string_view text) {
-  if (text != "dense" && !text.starts_with("mask:")) {
-    throw InputError("{} {}: must be dense or mask:FILE", what, text);
-  }
-  return ParseAttention(text).Text();
+  const AttentionSpec spec = ParseAttention(text);
+  const bool known = spec.kind <= AttentionKind::kMask || spec.kind == AttentionKind::kPredict ||
+                     spec.kind == AttentionKind::kObserve;
+  if (!known || (spec.kind != AttentionKind::kMask && !spec.file.empty()))
+    throw InputError("{} {}: must be dense, mask:FILE, predict or observe", what, text);
+  return spec.Text();
 }
+
+// How many steps are dense unless somebody says otherwise.
+constexpr std::string_view kUsualDenseSteps = "20%";
 
 // Blocks of another grid would be other tokens, even of as many.
 void CheckMaskGrid(const MaskTable& mask, const std::string& path, const GenerationConfig& config,
                    const WanConfig& model) {
-  const TokenGrid video{.frames = config.LatentFrames() / model.patch.frames,
-                        .height = config.LatentHeight() / model.patch.height,
-                        .width = config.LatentWidth() / model.patch.width};
+  const TokenGrid video = VideoGrid(model, config);
   const std::optional<TokenGrid>& grid = mask.grid();
   if (!grid || *grid == video) return;
   if (grid->text_before != 0 || grid->text_after != 0) {
@@ -53,13 +55,35 @@ std::filesystem::path AttentionFile(const std::string& attention) {
   return ParseAttention(attention).file;
 }
 
-ChosenMask ReadChosenMask(const std::filesystem::path& path, const GenerationConfig& config,
-                          const WanConfig& model) {
+FieldType DenseStepsType() {
+  FieldType type = Text("N|SHARE");
+  type.check = [](std::string_view, std::string_view text) {
+    if (text != "auto") ParseDenseSteps(text, 1);
+    return std::string(text);
+  };
+  type.is_settled = [](std::string_view text) { return text != "auto"; };
+  return type;
+}
+
+FieldType CacheType() {
+  FieldType type = Text("KIND");
+  type.check = [](std::string_view, std::string_view text) {
+    const std::optional<double> bound = ParseCache(text);
+    return bound ? fmt::format("easy:{}", *bound) : std::string("none");
+  };
+  return type;
+}
+
+namespace {
+
+// For both passes, from files for one or two.
+MaskTable ReadMasks(const std::filesystem::path& path, const GenerationConfig& config,
+                    const WanConfig& model, uint64_t& hash) {
   const MaskTable table = MaskTable::Read(path);
   const std::string name = path.string();
-  // For both passes, from files for one or two.
-  ChosenMask chosen{.mask = table.ForBatch(config.Passes()), .hash = table.hash()};
-  const BlockMask& first = chosen.mask.First().blocks();
+  hash = table.hash();
+  MaskTable masks = table.ForBatch(config.Passes());
+  const BlockMask& first = masks.First().blocks();
   const int64_t tokens = VideoTokens(model, config);
   if (first.lanes().heads != model.heads) {
     throw InputError("{}: has {} heads, the model {}", name, first.lanes().heads, model.heads);
@@ -68,8 +92,29 @@ ChosenMask ReadChosenMask(const std::filesystem::path& path, const GenerationCon
     throw InputError("{}: is for {} x {} tokens, the video has {}", name, first.grid().q_tokens,
                      first.grid().kv_tokens, tokens);
   }
-  CheckMaskGrid(chosen.mask, name, config, model);
-  chosen.mask.CheckCovers({0, config.steps}, model.layers);
+  CheckMaskGrid(masks, name, config, model);
+  return masks;
+}
+
+}  // namespace
+
+ChosenSparsity ChooseSparsity(const Recipe& recipe, const GenerationConfig& config,
+                              const WanConfig& model) {
+  ChosenSparsity chosen;
+  SparsityOptions& options = chosen.options;
+  options.attention = ParseAttention(recipe.Text("attention"));
+  const bool is_auto = !recipe.IsSettled("dense_steps");
+  const std::string dense = !is_auto                      ? recipe.Text("dense_steps")
+                            : options.attention.WarmsUp() ? std::string(kUsualDenseSteps)
+                                                          : "0";
+  options.warm_up = {.dense_steps = ParseDenseSteps(dense, config.steps),
+                     .dense_layers = recipe.Integer("dense_layers"),
+                     .dense_last_step = recipe.IsOn("dense_last_step")};
+  options.share_passes = recipe.IsOn("share_passes");
+  options.cache_bound = ParseCache(recipe.Text("cache"));
+  if (options.attention.kind == AttentionKind::kMask)
+    options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
+  CheckSparsity(options, config.steps, model.layers);
   return chosen;
 }
 

@@ -1,4 +1,4 @@
-// What --attention says: a kind of masks, and the file that some kinds read.
+// What the recipe says about self-attention: a kind of masks, and the file that some kinds read.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +6,29 @@
 #include <string>
 
 #include "equitile/generate/field_type.h"
+#include "equitile/generate/recipe.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/wan/wan_config.h"
-#include "equitile/sparsity/file_masks.h"
+#include "equitile/sparsity/make_source.h"
 
 namespace equitile {
 
-// The text of an AttentionSpec: "dense" or "mask:FILE". The file's name is no part of the identity;
-// what it holds is a field of its own.
+// The text of an AttentionSpec. The file's name is no part of the identity; what it holds is a
+// field of its own.
 FieldType AttentionType();
+FieldType DenseStepsType();  // "20%", "4", or "auto": as is usual for the kind of attention
+FieldType CacheType();
 
 std::filesystem::path AttentionFile(const std::string& attention);  // "" where it names none
 
-struct ChosenMask {
-  MaskTable mask;     // for all passes
-  uint64_t hash = 0;  // of what the files hold
+struct ChosenSparsity {
+  SparsityOptions options;
+  uint64_t hash = 0;  // of what the files hold; 0 without files
 };
 
-// Throws InputError, with the file's name, where it does not fit the video.
-ChosenMask ReadChosenMask(const std::filesystem::path& path, const GenerationConfig& config,
-                          const WanConfig& model);
+// What the recipe asks for, with the files that it names. Throws InputError where they do not fit
+// the video, or it cannot work.
+ChosenSparsity ChooseSparsity(const Recipe& recipe, const GenerationConfig& config,
+                              const WanConfig& model);
 
 }  // namespace equitile

@@ -1,6 +1,7 @@
 #include "equitile/generate/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "equitile/base/error.h"
@@ -102,21 +103,30 @@ void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
   ApplyMachine(machine, grid, plan);
 }
 
+// Masks are a video's own; the plans made for them may serve the next one too.
 void Pipeline::PrepareAttention(const GenerationConfig& config) {
   const int64_t tokens = VideoTokens(config_, config), passes = config.Passes();
-  if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) return;
-  PlanOptions plan = options_.plan;
-  BlockGrid grid{.q_tokens = tokens, .kv_tokens = tokens};
-  std::unique_ptr<MaskSource> source;
-  if (options_.mask) {
-    MaskTable table = options_.mask->ForBatch(passes);
-    grid = table.First().blocks().grid();
-    source = std::make_unique<FileMasks>(std::move(table));
-  } else {
-    source = std::make_unique<ConstantMasks>(
-        BlockMask::Dense({.batch = passes, .heads = config_.heads}, grid));
+  const SourceContext context{
+      .comm = &comm_,
+      .pool = &pool_,
+      .lanes = {.batch = passes, .heads = config_.heads},
+      .grid = options_.sparsity.GridFor(tokens),
+      .token_grid = VideoGrid(config_, config),
+      .head_dim = config_.head_dim,
+      .layers = config_.layers,
+      .sigmas = MakeSchedule(config.sampler, config.steps, config.flow_shift).sigmas};
+  std::unique_ptr<MaskSource> source = MakeMaskSource(options_.sparsity, context);
+  cache_.reset();
+  if (options_.sparsity.cache_bound) {
+    cache_ = std::make_unique<EasyCache>(EasyCacheOptions{
+        .bound = *options_.sparsity.cache_bound, .first_steps = options_.sparsity.ComputedSteps()});
   }
-  PlanForMachine(grid, plan);
+  if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) {
+    attention_->Begin(std::move(source));
+    return;
+  }
+  PlanOptions plan = options_.plan;
+  PlanForMachine(context.grid, plan);
   attention_ =
       std::make_unique<LayerAttention>(*executor_, std::move(source),
                                        LayerAttention::Options{.planner = options_.planner,
@@ -127,6 +137,35 @@ void Pipeline::PrepareAttention(const GenerationConfig& config) {
                                                                .layers = config_.layers});
   attention_tokens_ = tokens;
   attention_passes_ = passes;
+}
+
+SourceState Pipeline::SparsityState() const {
+  SourceState state = attention_->source().State();
+  if (cache_ != nullptr) state.merge(cache_->State());
+  return state;
+}
+
+// What rank 0 has read, on every rank. Collective.
+void Pipeline::RestoreSparsity(const SourceState* state) {
+  uint64_t parts = state == nullptr ? 0 : state->size();
+  comm_.Broadcast(std::as_writable_bytes(std::span(&parts, 1)), 0);
+  SourceState all;
+  auto part = state == nullptr ? SourceState::const_iterator() : state->begin();
+  for (uint64_t i = 0; i < parts; ++i) {
+    std::string name = comm_.rank() == 0 ? part->first : "";
+    std::vector<std::byte> bytes;
+    if (comm_.rank() == 0) bytes = (part++)->second;
+    std::array<uint64_t, 2> sizes = {name.size(), bytes.size()};
+    comm_.Broadcast(std::as_writable_bytes(std::span(sizes)), 0);
+    name.resize(sizes[0]);
+    bytes.resize(sizes[1]);
+    comm_.Broadcast(std::as_writable_bytes(std::span(name)), 0);
+    comm_.Broadcast(bytes, 0);
+    all[std::move(name)] = std::move(bytes);
+  }
+  if (parts == 0) return;
+  attention_->source().Restore(all);
+  if (cache_ != nullptr) cache_->Restore(all);
 }
 
 std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompts,
@@ -170,6 +209,7 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
                                 const PromptRows& negative, const DenoiseHooks& hooks) {
   if (!Load()) return {};
   PrepareAttention(config);
+  RestoreSparsity(hooks.resume != nullptr ? hooks.resume_sparsity : nullptr);
   std::vector<WanText> texts;
   texts.push_back(transformer_->Text(prompt, config.text_rows));
   if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
@@ -183,7 +223,7 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
                            {.config = config,
                             .texts = views,
                             .attention = *attention_,
-                            .cache = nullptr,
+                            .cache = cache_.get(),
                             .stop_requested = stop,
                             .after_step = after_step,
                             .resume = hooks.resume});

@@ -22,8 +22,9 @@
 #include "equitile/model/text/tokenizer.h"
 #include "equitile/model/vae/vae_decoder.h"
 #include "equitile/model/wan/wan_transformer.h"
-#include "equitile/sparsity/file_masks.h"
+#include "equitile/sparsity/easy_cache.h"
 #include "equitile/sparsity/layer_attention.h"
+#include "equitile/sparsity/make_source.h"
 #include "equitile/tensor/tensor.h"
 
 namespace equitile {
@@ -39,8 +40,8 @@ struct LoadedParts {
 
 struct PipelineOptions {
   TokenizerKind tokenizer = TokenizerKind::kJson;
-  DType weights = DType::kF32;    // of the transformer's matrices in memory: f32 or bf16
-  std::optional<MaskTable> mask;  // nothing: dense
+  DType weights = DType::kF32;  // of the transformer's matrices in memory: f32 or bf16
+  SparsityOptions sparsity;
   std::string planner = "auto";
   PlanOptions plan;                // cost and rates: of the machine
   std::optional<Machine> machine;  // rank 0's counts; nothing: measured where ranks have cores
@@ -67,6 +68,7 @@ using PromptRows = Tensor;
 struct DenoiseHooks {
   std::function<void(const DenoiseStep& step)> after_step;  // rank 0
   const DenoiseState* resume = nullptr;                     // rank 0
+  const SourceState* resume_sparsity = nullptr;             // rank 0, with `resume`
 };
 
 // One per rank; every call is collective. One video at a time.
@@ -96,7 +98,10 @@ class Pipeline {
   std::vector<float> Preview(const GenerationConfig& config, std::span<const float> latents,
                              int64_t frames);
 
-  // How self-attention went so far; null before the first run.
+  // What masks and skipped steps need to go on with, between two steps; rank 0's.
+  SourceState SparsityState() const;
+
+  // How self-attention went in the last video; null before the first.
   const LayerAttention* SelfAttentionRuns() const { return attention_.get(); }
   const WanConfig& transformer_config() const { return config_; }
 
@@ -112,6 +117,7 @@ class Pipeline {
   std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
   Shape LatentShape(const GenerationConfig& config) const;
   void PrepareAttention(const GenerationConfig& config);
+  void RestoreSparsity(const SourceState* state);
   bool CanMeasure();
   void PlanForMachine(const BlockGrid& grid, PlanOptions& plan);
 
@@ -125,6 +131,7 @@ class Pipeline {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<LayerAttention> attention_;
   int64_t attention_tokens_ = 0, attention_passes_ = 0;  // that attention_ is made for
+  std::unique_ptr<EasyCache> cache_;                     // of the video, where steps are skipped
 };
 
 }  // namespace equitile

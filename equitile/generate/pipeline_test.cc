@@ -102,7 +102,8 @@ MaskTable MasksOfLayers(const WanConfig& model) {
 
 TEST(Pipeline, MasksAndOrdersOfLayersGiveTheSameBitsOnAnyRanks) {
   PipelineOptions options;
-  options.mask = MasksOfLayers(ReadWanConfig(Folder().Config("transformer")));
+  options.sparsity.attention = ParseAttention("mask:test");
+  options.sparsity.masks = MasksOfLayers(ReadWanConfig(Folder().Config("transformer")));
   const Video one = MakeOn(1, 1, options);
   EXPECT_FALSE(one == MakeOn(1, 1));
   EXPECT_TRUE(MakeOn(2, 1, options) == one);

@@ -68,6 +68,10 @@ bool LayoutMatters(const Recipe& recipe) {
                                          : SplitsRows(spec, recipe.Config().Passes(), ranks);
 }
 
+bool AttentionIsSparse(const Recipe& recipe) {
+  return ParseAttention(recipe.Text("attention")).IsSparse();
+}
+
 std::vector<RecipeField> MakeFields() {
   using Config = GenerationConfig;
   return {
@@ -178,8 +182,48 @@ std::vector<RecipeField> MakeFields() {
        .key = "attention",
        .type = AttentionType(),
        .initial = "dense",
-       .help = "dense or mask:FILE"},
+       .help = "dense, mask:FILE, predict[:mass=0.95,min=0.05,refresh=1,tail=mean] or "
+               "observe[:mass=0.99,at=STEP,refresh=never,tail=mean]"},
       {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
+      {.name = "number of dense steps",
+       .flags = "--dense-steps",
+       .key = "dense_steps",
+       .type = DenseStepsType(),
+       .initial = "auto",
+       .where = AttentionIsSparse,
+       .since = "0.2.0",
+       .help = "first steps with all blocks, like 4 or 20%; auto: 20% unless masks are files"},
+      {.name = "number of dense layers",
+       .flags = "--dense-layers",
+       .key = "dense_layers",
+       .type = WholeNumber({.min = 0, .max = INT32_MAX}),
+       .initial = "0",
+       .where = AttentionIsSparse,
+       .since = "0.2.0",
+       .help = "first layers with all blocks"},
+      {.name = "dense last step",
+       .flags = "--dense-last-step",
+       .key = "dense_last_step",
+       .type = Switch(),
+       .initial = "false",
+       .where = AttentionIsSparse,
+       .since = "0.2.0",
+       .help = "all blocks in the last step too"},
+      {.name = "sharing of passes",
+       .flags = "--share-passes",
+       .key = "share_passes",
+       .type = Switch(),
+       .initial = "false",
+       .where = AttentionIsSparse,
+       .since = "0.2.0",
+       .help = "masks of the conditional pass for both guidance passes"},
+      {.name = "cache",
+       .flags = "--cache",
+       .key = "cache",
+       .type = CacheType(),
+       .initial = "none",
+       .since = "0.2.0",
+       .help = "easy[:0.05]: whole steps are skipped while little changes; none"},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",

@@ -109,11 +109,11 @@ uint64_t Fingerprint(const CheckpointFolder& folder) {
 // Files that the recipe names are read; what they hold becomes part of it.
 void ReadNamedFiles(GenerateRequest& request) {
   Recipe& recipe = request.recipe;
-  if (const fs::path path = AttentionFile(recipe.Text("attention")); !path.empty()) {
-    ChosenMask chosen = ReadChosenMask(path, request.config, request.transformer);
-    recipe.Find("mask_hash", HashText(chosen.hash));
-    request.mask = std::move(chosen.mask);
-  }
+  ChosenSparsity chosen = ChooseSparsity(recipe, request.config, request.transformer);
+  if (chosen.hash != 0) recipe.Find("mask_hash", HashText(chosen.hash));
+  if (chosen.options.attention.IsSparse())
+    recipe.Settle("dense_steps", fmt::format("{}", chosen.options.warm_up.dense_steps));
+  request.sparsity = std::move(chosen.options);
   if (recipe.Has("machine")) {
     const std::string text = ReadTextFile(recipe.Text("machine"));
     request.machine = ParseMachineFile(text, recipe.Text("machine"));

@@ -12,7 +12,7 @@
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/wan/wan_config.h"
 #include "equitile/plan/predict/machine.h"
-#include "equitile/sparsity/file_masks.h"
+#include "equitile/sparsity/make_source.h"
 
 namespace equitile {
 
@@ -23,7 +23,7 @@ struct GenerateRequest {
   CheckpointFolder folder;
   GenerationConfig config;  // seed: of the task
   WanConfig transformer;
-  std::optional<MaskTable> mask = {};   // for `config.Passes()` items
+  SparsityOptions sparsity = {};        // masks: for `config.Passes()` items
   std::optional<Machine> machine = {};  // rates that auto plans with
 
   VideoOptions VideoOf(const GenerateTask& task) const;

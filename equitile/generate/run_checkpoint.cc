@@ -15,6 +15,7 @@ namespace {
 constexpr std::string_view kFormats = "equitile run checkpoint ";
 constexpr std::string_view kFormat = "equitile run checkpoint 2";
 constexpr const char* kIdentityPrefix = "identity.";
+constexpr const char* kSparsityPrefix = "sparsity.";
 
 using Texts = std::map<std::string, std::string>;
 
@@ -104,6 +105,14 @@ void WriteRunCheckpoint(const std::filesystem::path& path, const RunCheckpoint& 
     tensor.bytes = std::as_bytes(std::span<const float>(*part.values));
     tensors.push_back(std::move(tensor));
   }
+  for (const auto& [name, bytes] : checkpoint.sparsity) {
+    StoredTensor tensor;
+    tensor.name = kSparsityPrefix + name;
+    tensor.type = StoredType::kU8;
+    tensor.shape = {std::ssize(bytes)};
+    tensor.bytes = bytes;
+    tensors.push_back(std::move(tensor));
+  }
   metadata["checksum"] = Checksum(tensors, metadata);
   WriteSafetensors(path, tensors, metadata);
 }
@@ -147,6 +156,12 @@ RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::files
     if (tensor == nullptr) continue;
     tensor->CheckShape(checkpoint.shape);
     *part.values = tensor->Floats();
+  }
+  const std::string prefix = kSparsityPrefix;
+  for (const StoredTensor& tensor : file.tensors) {
+    if (!tensor.name.starts_with(prefix)) continue;
+    checkpoint.sparsity[tensor.name.substr(prefix.size())] = {tensor.bytes.begin(),
+                                                              tensor.bytes.end()};
   }
   return checkpoint;
 }

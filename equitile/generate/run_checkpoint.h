@@ -10,6 +10,7 @@
 
 #include "equitile/io/safetensors.h"
 #include "equitile/model/sampling/denoise.h"
+#include "equitile/sparsity/source_state.h"
 
 namespace equitile {
 
@@ -21,6 +22,7 @@ struct RunCheckpoint {
   std::string version;  // of the program that wrote it
   Shape shape;          // [channels, frames, height, width]
   DenoiseState state;
+  SourceState sparsity;  // of masks and skipped steps
 };
 
 // Atomically, with a checksum over all of it. Throws as WriteFileAtomically does.

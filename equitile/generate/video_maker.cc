@@ -13,7 +13,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights)
   const Recipe& recipe = request.recipe;
   options.tokenizer = ParseTokenizerKind(recipe.Text("tokenizer"));
   options.weights = weights;
-  options.mask = request.mask;
+  options.sparsity = request.sparsity;
   options.planner = recipe.Text("planner");
   options.plan.reproducible = recipe.IsOn("reproducible");
   options.rule.threshold = recipe.Number("reuse_threshold");

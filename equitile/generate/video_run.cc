@@ -10,6 +10,7 @@
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
 #include "equitile/generate/agreement.h"
+#include "equitile/generate/attention_report.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/generate/run_checkpoint.h"
@@ -31,16 +32,6 @@ struct PartSeconds {
   double load = 0.0, text = 0.0, steps = 0.0, checkpoints = 0.0, decode = 0.0, write = 0.0;
   double Total() const { return load + text + steps + checkpoints + decode + write; }
 };
-
-// What self-attention of all layers and steps took on this rank.
-Json AttentionReport(const LayerAttention& attention) {
-  const RunStats totals = attention.Totals();
-  return {{"runs", attention.records().size()},        {"seconds", totals.seconds},
-          {"compute_seconds", totals.compute_seconds}, {"pack_seconds", totals.pack_seconds},
-          {"wait_seconds", totals.wait_seconds},       {"plan_seconds", attention.PlanSeconds()},
-          {"bytes_sent", totals.bytes_sent},           {"bytes_received", totals.bytes_received},
-          {"buffer_bytes", totals.buffer_bytes}};
-}
 
 // One rank's way through all tasks.
 class RankRun {
@@ -152,9 +143,11 @@ class RankRun {
     const auto& resume = starts_[index].checkpoint;
     first_step_ = resume ? resume->state.sampler.step : 0;
     step_seconds_.clear();
+    skipped_.clear();
     DenoiseHooks hooks;
     hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
     hooks.resume = resume ? &resume->state : nullptr;
+    hooks.resume_sparsity = resume ? &resume->sparsity : nullptr;
     const Stopwatch watch;
     const DenoiseResult result = pipeline_->Denoise(config, rows[index + 1], rows[0], hooks);
     seconds_.steps = watch.Seconds() - seconds_.checkpoints;
@@ -167,6 +160,7 @@ class RankRun {
 
   void AfterStep(const GenerateTask& task, const DenoiseStep& step) {
     step_seconds_.push_back(step.seconds);
+    if (step.skipped) skipped_.push_back(step.done);
     Say(StepLine(step));
     const int64_t asked = request_.options.checkpoint_every;
     const int64_t every = asked > 0 ? asked : kDefaultCheckpointEvery;
@@ -187,7 +181,13 @@ class RankRun {
     double rho = 0.0;
     const std::vector<LayerRecord> layers = pipeline_->SelfAttentionRuns()->LastOfLayers();
     for (const LayerRecord& layer : layers) rho = std::max(rho, layer.rho_after);
-    if (comm_.size() > 1) line += fmt::format("  ρ {:.3f} {}", rho, layers.front().planner);
+    if (!layers.empty() && layers.back().density < 1) {
+      double density = 0;
+      for (const LayerRecord& layer : layers) density += layer.density;
+      line += fmt::format("  density {:.2f}", density / static_cast<double>(layers.size()));
+    }
+    if (comm_.size() > 1 && !layers.empty())
+      line += fmt::format("  ρ {:.3f} {}", rho, layers.front().planner);
     return line;
   }
 
@@ -205,6 +205,7 @@ class RankRun {
     checkpoint.version = EQUITILE_VERSION;
     checkpoint.shape = LatentShape();
     checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
+    checkpoint.sparsity = pipeline_->SparsityState();
     try {
       WriteRunCheckpoint(task.checkpoint, checkpoint);
       stored_ = true;
@@ -224,7 +225,11 @@ class RankRun {
     if (!Leads()) return true;
     const Json sidecar = SidecarJson(ForTask(recipe_, task), RunJson(task, starts_[index]));
     if (!task.sidecar.empty()) WriteTextFile(task.sidecar, sidecar.dump(2) + "\n");
-    if (!task.perf_dump.empty()) WriteTextFile(task.perf_dump, sidecar["run"].dump(2) + "\n");
+    if (!task.perf_dump.empty()) {
+      Json dump = sidecar["run"];
+      dump["calls"] = AttentionCalls(*pipeline_->SelfAttentionRuns());
+      WriteTextFile(task.perf_dump, dump.dump(2) + "\n");
+    }
     if (!request_.options.keeps_checkpoint && !task.checkpoint.empty()) {
       std::error_code ignored;
       std::filesystem::remove(task.checkpoint, ignored);
@@ -284,12 +289,7 @@ class RankRun {
 
   // What happened when the video was made.
   Json RunJson(const GenerateTask& task, const TaskStart& start) const {
-    Json layouts = Json::array();
     const LayerAttention& attention = *pipeline_->SelfAttentionRuns();
-    for (const LayerRecord& layer : attention.LastOfLayers()) {
-      layouts.push_back(
-          {{"planner", layer.planner}, {"rho", layer.rho_after}, {"density", layer.density}});
-    }
     const BalanceReport balance = attention.Balance();
     Json run = {{"ranks", comm_.size()},
                 {"communicator", comm_.name()},
@@ -299,14 +299,16 @@ class RankRun {
                 {"planner", recipe_.Text("planner")},
                 {"wire", recipe_.Text("wire")},
                 {"first_step", first_step_},
-                {"layout", layouts},
+                {"layout", AttentionLayouts(attention)},
+                {"sparsity", SparsitySummary(attention)},
+                {"steps_skipped", skipped_},
                 {"plans",
                  {{"made", balance.made},
                   {"kept", balance.kept},
                   {"seconds", balance.seconds},
                   {"rho_before", balance.rho_before},
                   {"rho_after", balance.rho_after}}},
-                {"attention", AttentionReport(attention)},
+                {"attention", AttentionTotals(attention)},
                 {"seconds",
                  {{"load", seconds_.load},
                   {"text", seconds_.text},
@@ -333,6 +335,7 @@ class RankRun {
   RunOutcome outcome_;
   PartSeconds seconds_;
   std::vector<double> step_seconds_;
+  std::vector<int64_t> skipped_;  // steps that were not computed, counted from 1
   int64_t first_step_ = 0;
   bool stored_ = false;  // there is a checkpoint of this task, written by this run; rank 0
 };

@@ -43,25 +43,12 @@ TEST(AttentionSpec, TextReadsBack) {
 }
 
 TEST(AttentionSpec, NamesWhatIsWrong) {
-  for (const char* text : {"",
-                           "dens",
-                           "dense:x",
-                           "mask",
-                           "mask:",
-                           
-                           "predict:mass=2",
-                           "predict:mass=-0.1",
-                           "predict:mass=0.5x",
-                           "predict:at=3",
-                           "predict:refresh=0",
-                           "predict:tail=some",
-                           "observe:guard=1",
-                           "radial:density=0.5",
-                           "svg:f.json",
-                           "window",
-                           "window:diagonal",
-                           "predict:mass=nan",
-                           "observe:at=0"}) {
+  for (const char* text :
+       {"", "dens", "dense:x", "mask", "mask:",
+
+        "predict:mass=2", "predict:mass=-0.1", "predict:mass=0.5x", "predict:at=3",
+        "predict:refresh=0", "predict:tail=some", "observe:guard=1", "radial:density=0.5",
+        "svg:f.json", "window", "window:diagonal", "predict:mass=nan", "observe:at=0"}) {
     try {
       const AttentionSpec spec = ParseAttention(text);
       ADD_FAILURE() << text << " -> " << spec.Text();

@@ -28,18 +28,23 @@ LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> s
       head_dim_(options.head_dim),
       layers_(options.layers) {}
 
+void LayerAttention::Begin(std::unique_ptr<MaskSource> source) {
+  source_ = std::move(source);
+  records_.clear();
+}
+
 void LayerAttention::operator()(const SelfAttentionCall& call) {
   Communicator& comm = executor_.comm();
   LayerRecord record{.step = call.step, .layer = call.layer, .sigma = call.sigma};
   const int32_t counted_step = call.step + 1;  // people count steps from 1
 
   const double begin = comm.Now();
+  const bool observes = source_->Observes(call);
   const LaneMasks masks = source_->MaskFor(call);
   const double masked = comm.Now();
   record.mask_seconds = masked - begin;
   record.density = masks.blocks().Density();
 
-  const bool observes = source_->Observes(call);
   const BalancedPlan balanced = balancer_.PlanFor(call.layer, masks, /*whole_rows=*/observes);
   record.planner = balanced.plan->planner().Text();
   record.rho_before = balanced.rho_before;

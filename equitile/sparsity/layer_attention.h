@@ -42,12 +42,16 @@ class LayerAttention {
 
   // Throws InputError where the planner is unknown or does not fit the number of ranks.
   LayerAttention(Executor& executor, std::unique_ptr<MaskSource> source, Options options);
+
+  // Another video: its own source, and a record that begins anew. Plans stay.
+  void Begin(std::unique_ptr<MaskSource> source);
   LayerAttention(const LayerAttention&) = delete;
   LayerAttention& operator=(const LayerAttention&) = delete;
 
   void operator()(const SelfAttentionCall& call);  // collective
 
   MaskSource& source() { return *source_; }
+  const MaskSource& source() const { return *source_; }
   const std::vector<LayerRecord>& records() const { return records_; }
   std::vector<LayerRecord> LastOfLayers() const;  // [layers]; empty before the first call
   RunStats Totals() const;                        // sums over all calls; of bytes held, the most

@@ -44,7 +44,7 @@ class ChangingMasks final : public MaskSource {
 
 // Output of all steps and layers, [step][layer][batch][tokens][heads][dim].
 std::vector<float> RunLayers(const LayerWorld& world, int32_t ranks, int threads,
-                       const std::string& planner = "auto") {
+                             const std::string& planner = "auto") {
   const LayerCase& test = world.test();
   const int64_t row = test.lanes.heads * test.head_dim;
   const int64_t call_numbers = test.lanes.batch * test.Tokens() * row;

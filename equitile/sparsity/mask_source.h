@@ -14,11 +14,9 @@
 #include "equitile/exec/executor.h"
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/pattern/lane_masks.h"
+#include "equitile/sparsity/source_state.h"
 
 namespace equitile {
-
-// What a source keeps between steps, by name: part of a run's checkpoint, the same on every rank.
-using SourceState = std::map<std::string, std::vector<std::byte>>;
 
 class MaskSource {
  public:
@@ -28,7 +26,7 @@ class MaskSource {
   // computed step, steps ascending and layers ascending within a step.
   virtual LaneMasks MaskFor(const SelfAttentionCall& call) = 0;
 
-  // Whether this call's block masses are wanted. The layer then runs in a layout that computes rows
+  // Whether this call's block masses are wanted; asked before MaskFor. The layer then runs in a layout that computes rows
   // whole, and Observe gets the masses of the rows that this rank has computed.
   virtual bool Observes(const SelfAttentionCall& call) const {
     static_cast<void>(call);

@@ -25,8 +25,8 @@ LaneMasks Shape(const LayerCase& test, std::vector<TokenOrder> orders = {},
 
 // [steps] of layer 1's masks, from the given step on; the same on all ranks.
 std::vector<LaneMasks> Predicted(const LayerWorld& world, const LaneMasks& shape,
-                           const PredictOptions& options, int32_t ranks, int threads = 1,
-                           int32_t steps = 1) {
+                                 const PredictOptions& options, int32_t ranks, int threads = 1,
+                                 int32_t steps = 1) {
   std::vector<LaneMasks> masks;
   std::mutex mutex;
   OnRanks(ranks, [&](Communicator& comm) {
@@ -118,7 +118,8 @@ TEST(PredictMasks, WorksInEveryLanesOwnOrder) {
   options.rule = {.mass = 0.7, .min = 0};
   const LaneMasks one = Predicted(world, shape, options, 1)[0];
   ExpectRule(world, one, 0.7);
-  for (const int32_t ranks : {2, 3, 5, 8}) EXPECT_EQ(Predicted(world, shape, options, ranks)[0], one);
+  for (const int32_t ranks : {2, 3, 5, 8})
+    EXPECT_EQ(Predicted(world, shape, options, ranks)[0], one);
 }
 
 TEST(PredictMasks, AreTheSameOnAnyRanksAndThreads) {

@@ -72,7 +72,7 @@ def test_masks(generate, tmp_path):
     (tmp_path / "own.npy").write_bytes((tmp_path / "all.npy").read_bytes())
     generate("--from", "own1.json", "--save-latents", "again.st").must_be_refused("own1.json", "another mask", "own.npy")
     made(generate("--from", "all1.json", "--save-latents", "again.st", "--cfg-scale", 1))
-    generate("-o", "a.mp4", "--attention", "sparse", *SMALL).must_be_refused("--attention sparse", "dense or mask:FILE")
+    generate("-o", "a.mp4", "--attention", "sparse", *SMALL).must_be_refused("--attention sparse", "must be one of dense, mask:FILE")
 
 
 def test_layouts_by_degrees_and_a_trace_of_all_ranks(generate, tmp_path):

@@ -72,7 +72,7 @@ def test_png(equitile, tmp_path, flags):
 @pytest.mark.parametrize("array, mention", [
     (np.ones(7, bool), "rank 1"),
     (np.ones((4, 4), bool), "rank 2"),
-    (np.ones((1, 1, 2, 2, 2), bool), "rank 5"),
+    (np.ones((1, 1, 1, 2, 2, 2), bool), "rank 6"),
     (np.ones((2, 4, 4), np.float32), "float32"),
     (np.ones((2, 4, 4), np.float64), "<f8"),
     (np.ones((2, 4, 4), np.int64), "<i8"),

@@ -222,9 +222,14 @@ std::vector<Range> HomeTokens(int64_t items, int64_t heads, int64_t tokens, int3
   return home;
 }
 
+TokenGrid VideoGrid(const WanConfig& model, const GenerationConfig& config) {
+  return {.frames = config.LatentFrames() / model.patch.frames,
+          .height = config.LatentHeight() / model.patch.height,
+          .width = config.LatentWidth() / model.patch.width};
+}
+
 int64_t VideoTokens(const WanConfig& model, const GenerationConfig& config) {
-  return config.LatentFrames() / model.patch.frames * (config.LatentHeight() / model.patch.height) *
-         (config.LatentWidth() / model.patch.width);
+  return VideoGrid(model, config).VideoTokens();
 }
 
 DenoiseResult Denoise(WanTransformer& transformer, Communicator& comm, const DenoiseJob& job) {

@@ -73,7 +73,8 @@ struct DenoiseResult {
 std::vector<Range> HomeTokens(int64_t items, int64_t heads, int64_t tokens, int32_t rank,
                               int32_t ranks);
 
-// Tokens of one batch item.
+// Tokens of one batch item, and how they lie.
+TokenGrid VideoGrid(const WanConfig& model, const GenerationConfig& config);
 int64_t VideoTokens(const WanConfig& model, const GenerationConfig& config);
 
 // Collective; all ranks give the same config and texts. Throws Error where latents stop being

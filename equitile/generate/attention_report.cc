@@ -1,0 +1,79 @@
+#include "equitile/generate/attention_report.h"
+
+namespace equitile {
+
+Json AttentionTotals(const LayerAttention& attention) {
+  const RunStats totals = attention.Totals();
+  double masks = 0;
+  for (const LayerRecord& record : attention.records()) masks += record.mask_seconds;
+  return {{"runs", attention.records().size()},
+          {"seconds", totals.seconds},
+          {"compute_seconds", totals.compute_seconds},
+          {"pack_seconds", totals.pack_seconds},
+          {"wait_seconds", totals.wait_seconds},
+          {"plan_seconds", attention.PlanSeconds()},
+          {"mask_seconds", masks},
+          {"bytes_sent", totals.bytes_sent},
+          {"bytes_received", totals.bytes_received},
+          {"buffer_bytes", totals.buffer_bytes}};
+}
+
+Json AttentionLayouts(const LayerAttention& attention) {
+  Json layouts = Json::array();
+  for (const LayerRecord& layer : attention.LastOfLayers()) {
+    layouts.push_back(
+        {{"planner", layer.planner}, {"rho", layer.rho_after}, {"density", layer.density}});
+  }
+  return layouts;
+}
+
+Json SparsitySummary(const LayerAttention& attention) {
+  double all = 0, sparse = 0, held = 0;
+  int64_t sparse_calls = 0, held_calls = 0;
+  const LayerRecord* first = nullptr;
+  for (const LayerRecord& record : attention.records()) {
+    all += record.density;
+    if (record.mass_held) held += *record.mass_held, ++held_calls;
+    if (record.density == 1.0) continue;
+    if (first == nullptr) first = &record;
+    sparse += record.density;
+    ++sparse_calls;
+  }
+  const auto calls = static_cast<double>(attention.records().size());
+  Json summary = {{"density", calls > 0 ? all / calls : 1.0},
+                  {"sparse_density", nullptr},
+                  {"first_sparse_step", nullptr},
+                  {"first_sparse_sigma", nullptr},
+                  {"mass_held", nullptr}};
+  if (first != nullptr) {
+    summary["sparse_density"] = sparse / static_cast<double>(sparse_calls);
+    summary["first_sparse_step"] = first->step + 1;
+    summary["first_sparse_sigma"] = first->sigma;
+  }
+  if (held_calls > 0) summary["mass_held"] = held / static_cast<double>(held_calls);
+  return summary;
+}
+
+Json AttentionCalls(const LayerAttention& attention) {
+  Json calls = Json::array();
+  for (const LayerRecord& r : attention.records()) {
+    calls.push_back({{"step", r.step + 1},
+                     {"layer", r.layer},
+                     {"sigma", r.sigma},
+                     {"density", r.density},
+                     {"mass_held", r.mass_held ? Json(*r.mass_held) : Json(nullptr)},
+                     {"planner", r.planner},
+                     {"plan_made", r.plan_made},
+                     {"rho_before", r.rho_before},
+                     {"rho_after", r.rho_after},
+                     {"mask_seconds", r.mask_seconds},
+                     {"plan_seconds", r.plan_seconds},
+                     {"attention_seconds", r.run.seconds},
+                     {"compute_seconds", r.run.compute_seconds},
+                     {"pack_seconds", r.run.pack_seconds},
+                     {"wait_seconds", r.run.wait_seconds}});
+  }
+  return calls;
+}
+
+}  // namespace equitile

@@ -1,0 +1,26 @@
+// How self-attention went, as JSON: for sidecars, --perf-dump-path and the last line of a run.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "equitile/io/json_value.h"
+#include "equitile/sparsity/layer_attention.h"
+
+namespace equitile {
+
+// Sums over all layers and steps, on this rank.
+Json AttentionTotals(const LayerAttention& attention);
+
+// Of each layer, as it ran last.
+Json AttentionLayouts(const LayerAttention& attention);
+
+// What was kept: mean density over all computed layers and over those that were not dense, the
+// first step (counted from 1) that was not, with its sigma, and the mass that was held where it is
+// known.
+Json SparsitySummary(const LayerAttention& attention);
+
+// Everything, one entry per step and layer.
+Json AttentionCalls(const LayerAttention& attention);
+
+}  // namespace equitile

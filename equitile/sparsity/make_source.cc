@@ -1,0 +1,99 @@
+#include "equitile/sparsity/make_source.h"
+
+#include <algorithm>
+
+#include "equitile/base/error.h"
+#include "equitile/sparsity/observe_masks.h"
+#include "equitile/sparsity/predict_masks.h"
+
+namespace equitile {
+namespace {
+
+// Masks of these lanes and blocks, with the same tail everywhere and nothing kept in any case.
+LaneMasks ShapeOf(const SourceContext& context, Tail tail) {
+  return LaneMasks({.blocks = BlockMask(context.lanes, context.grid),
+                    .token_grid = context.token_grid,
+                    .orders = {},
+                    .tails = std::vector<Tail>(static_cast<size_t>(context.lanes.Count()), tail)});
+}
+
+std::unique_ptr<MaskSource> Predicted(const SparsityOptions& options,
+                                      const SourceContext& context) {
+  const AttentionSpec& spec = options.attention;
+  PredictOptions predict;
+  predict.rule = {.mass = spec.mass, .min = spec.min};
+  predict.refresh = spec.refresh.value_or(context.Steps());
+  predict.share_passes = options.share_passes;
+  return std::make_unique<PredictMasks>(context, ShapeOf(context, spec.tail), predict);
+}
+
+std::unique_ptr<MaskSource> Observed(const SparsityOptions& options, const SourceContext& context) {
+  const AttentionSpec& spec = options.attention;
+  ObserveOptions observe;
+  observe.rule = {.mass = spec.mass, .min = spec.min};
+  observe.at = options.ObservedStep();
+  observe.refresh = spec.refresh;
+  observe.share_passes = options.share_passes;
+  return std::make_unique<ObserveMasks>(context, ShapeOf(context, spec.tail), observe);
+}
+
+std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceContext& context) {
+  switch (options.attention.kind) {
+    case AttentionKind::kDense:
+      return std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid));
+    case AttentionKind::kMask:
+      return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
+    case AttentionKind::kPredict:
+      return Predicted(options, context);
+    case AttentionKind::kObserve:
+      return Observed(options, context);
+    default:
+      EQ_CHECK(false, "{}", options.attention.Text());
+  }
+}
+
+}  // namespace
+
+BlockGrid SparsityOptions::GridFor(int64_t tokens) const {
+  if (masks) return masks->First().blocks().grid();
+  return {.q_tokens = tokens, .kv_tokens = tokens};
+}
+
+int64_t SparsityOptions::ObservedStep() const {
+  return attention.at ? *attention.at - 1 : warm_up.dense_steps - 1;
+}
+
+int64_t SparsityOptions::ComputedSteps() const {
+  const bool observes = attention.kind == AttentionKind::kObserve;
+  return std::max(warm_up.dense_steps, observes ? ObservedStep() + 1 : 0);
+}
+
+void CheckSparsity(const SparsityOptions& options, int64_t steps, int64_t layers) {
+  const WarmUpOptions& warm_up = options.warm_up;
+  if (warm_up.dense_layers > layers) {
+    throw InputError("--dense-layers {}: the model has {} layers", warm_up.dense_layers, layers);
+  }
+  const std::string name = options.attention.Text();
+  if (options.attention.kind == AttentionKind::kObserve) {
+    if (options.ObservedStep() < 0) {
+      throw InputError(
+          "--attention {}: with --dense-steps 0 there is no dense step to observe; give one, or "
+          "at=STEP",
+          name);
+    }
+    if (options.ObservedStep() >= steps) {
+      throw InputError("--attention {}: step {} of {} steps cannot be observed", name,
+                       options.ObservedStep() + 1, steps);
+    }
+  }
+  if (options.masks) options.masks->CheckCovers({warm_up.dense_steps, steps}, layers);
+}
+
+std::unique_ptr<MaskSource> MakeMaskSource(const SparsityOptions& options,
+                                           const SourceContext& context) {
+  std::unique_ptr<MaskSource> source = Bare(options, context);
+  if (!options.attention.IsSparse()) return source;
+  return std::make_unique<WarmUp>(context, options.warm_up, std::move(source));
+}
+
+}  // namespace equitile

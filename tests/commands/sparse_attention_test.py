@@ -1,0 +1,124 @@
+"""Masks that are predicted or observed while a video is made: the same bits on any ranks, threads and after a crash; dense where
+nothing may be left out; what cannot work is refused before any work."""
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MINI = ROOT / "models/wan-mini"
+FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 128, "-H", 96, "--video-frames", 9,
+         "--steps", 5]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
+SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
+           "observe:mass=0.5,tail=none,at=1,refresh=2"]
+
+
+@pytest.fixture
+def generate(equitile, tmp_path):
+    def run(*args):
+        return equitile("generate", *FLAGS, *args, EQUITILE_MODEL=str(MINI))
+
+    return run
+
+
+def latents(generate, tmp_path, *args):
+    outcome = generate("--save-latents", "a.st", *args)
+    assert outcome.code == 0, outcome.err
+    return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("attention", SOURCES)
+def test_same_bits_on_any_ranks_and_threads(generate, tmp_path, attention):
+    one = latents(generate, tmp_path, "--attention", attention, "-t", 1)
+    assert one != latents(generate, tmp_path)
+    for flags in ["-t", 2], ["--ranks", 2], ["--ranks", 3, "--planner", "ulysses"], ["--ranks", 5, "-t", 1]:
+        assert latents(generate, tmp_path, "--attention", attention, *flags) == one, flags
+
+
+@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
+def test_same_bits_under_mpirun(generate, tmp_path):
+    one = latents(generate, tmp_path, "--attention", "observe:mass=0.6", "--cache", "easy:0.2")
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", os.environ["EQUITILE"], "generate", "-m", MINI, *FLAGS,
+               "--attention", "observe:mass=0.6", "--cache", "easy:0.2", "--save-latents", "b.st"]
+    done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert hashlib.sha256((tmp_path / "b.st").read_bytes()).hexdigest() == one
+
+
+def test_all_of_the_mass_is_dense_bit_for_bit(generate, tmp_path):
+    dense = latents(generate, tmp_path)
+    assert latents(generate, tmp_path, "--attention", "predict:mass=1") == dense
+    assert latents(generate, tmp_path, "--attention", "observe:mass=1", "--ranks", 2) == dense
+    assert latents(generate, tmp_path, "--attention", "predict:mass=0.5", "--dense-steps", "100%") == dense
+    assert latents(generate, tmp_path, "--attention", "predict:mass=0.5", "--dense-layers", 6) == dense
+    assert latents(generate, tmp_path, "--cache", "easy:1e-9") == dense
+
+
+def steps_in(checkpoint):
+    """Steps that are in a checkpoint; 0 where there is none."""
+    try:
+        data = checkpoint.read_bytes()
+        return int(json.loads(data[8:8 + int.from_bytes(data[:8], "little")])["__metadata__"]["step"])
+    except OSError:
+        return 0
+
+
+def killed_after(tmp_path, steps, *args):
+    """Starts a run and kills it when it has stored so many steps; False where it was faster."""
+    (tmp_path / "c.st.ckpt").unlink(missing_ok=True)
+    command = [os.environ["EQUITILE"], "generate", "-m", MINI, *FLAGS, *args, "--save-latents", "c.st", "--checkpoint-every", 1]
+    run = subprocess.Popen(list(map(str, command)), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while run.poll() is None and steps_in(tmp_path / "c.st.ckpt") < steps:
+        time.sleep(0.001)
+    run.kill()
+    run.wait()
+    return steps_in(tmp_path / "c.st.ckpt") == steps
+
+
+@pytest.mark.parametrize("flags", [["--attention", "observe:mass=0.6", "--cache", "easy:0.5"],
+                                   ["--attention", "predict:mass=0.6,refresh=3", "--dense-steps", 1],
+                                   ["--attention", "observe:mass=0.6,at=2,refresh=2", "--share-passes"]])
+def test_goes_on_after_any_step_with_the_same_bits(generate, tmp_path, flags):
+    whole = latents(generate, tmp_path, *flags)
+    for steps in 1, 2, 3, 4:
+        assert any(killed_after(tmp_path, steps, *flags) for _ in range(20)), steps
+        outcome = generate("--save-latents", "c.st", *flags, "--resume", "--ranks", 1 + steps % 2)
+        assert outcome.code == 0, outcome.err
+        assert hashlib.sha256((tmp_path / "c.st").read_bytes()).hexdigest() == whole, steps
+
+
+def test_says_what_was_left_out(generate, tmp_path):
+    outcome = generate("-o", "a.mp4", "--attention", "predict:mass=0.5", "--cache", "easy:0.5", "--perf-dump-path", "perf.json",
+                       "--ranks", 2)
+    assert outcome.code == 0, outcome.err
+    assert "predict:mass=0.5: density 0." in outcome.out and "from step 2 on (sigma 0." in outcome.out, outcome.out
+    perf = json.loads((tmp_path / "perf.json").read_text())
+    assert perf["steps_skipped"] and f"skipped {len(perf['steps_skipped'])} step" in outcome.out
+    assert not {1, 2, 3, 5} & set(perf["steps_skipped"])  # the first three and the last are always computed
+    steps = sorted({call["step"] for call in perf["calls"]})
+    assert steps == sorted({1, 2, 3, 4, 5} - set(perf["steps_skipped"]))
+    for call in perf["calls"]:
+        assert call["density"] == 1 if call["step"] == 1 else call["density"] < 1
+        assert call["rho_after"] >= 0.999 and call["mask_seconds"] >= 0 and call["planner"]
+    sidecar = json.loads((tmp_path / "a.json").read_text())
+    assert sidecar["parameters"]["attention"] == "predict:mass=0.5" and sidecar["parameters"]["dense_steps"] == "1"
+    again = generate("--from", "a.json", "--save-latents", "again.st")
+    assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize("flags, mentions", [
+    (["--attention", "observe", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe"]),
+    (["--attention", "observe:at=9"], ["step 9 of 5"]),
+    (["--attention", "predict:mass=1.5"], ["mass=1.5", "from 0 to 1"]),
+    (["--attention", "predict:masss=0.5"], ["masss=0.5", "mass,min"]),
+    (["--attention", "predict", "--dense-steps", "120%"], ["--dense-steps 120%"]),
+    (["--attention", "predict", "--dense-layers", 7], ["--dense-layers 7", "6 layers"]),
+    (["--cache", "hard"], ["--cache hard", "easy"]),
+])
+def test_what_cannot_work_is_refused(generate, flags, mentions):
+    generate("-o", "a.mp4", *flags).must_be_refused(*mentions)
