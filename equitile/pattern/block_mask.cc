@@ -4,10 +4,20 @@
 
 namespace equitile {
 
+void SetBits(std::span<uint64_t> row, Range bits) {
+  for (int64_t w = bits.begin >> 6; w << 6 < bits.end; ++w) {
+    uint64_t word = ~uint64_t{0};
+    if (w == bits.begin >> 6) word &= ~uint64_t{0} << (bits.begin & 63);
+    if (bits.end - (w << 6) < 64) word &= (uint64_t{1} << (bits.end - (w << 6))) - 1;
+    row[static_cast<size_t>(w)] |= word;
+  }
+}
+
 BlockMask::BlockMask(Lanes lanes, BlockGrid grid) : lanes_(lanes), grid_(grid) {
   CheckBlockGrid(grid);  // before anything is divided by the block size
   if (lanes.batch <= 0 || lanes.heads <= 0) {
-    throw InputError("[pattern] batch {} and heads {}: both must be positive", lanes.batch, lanes.heads);
+    throw InputError("[pattern] batch {} and heads {}: both must be positive", lanes.batch,
+                     lanes.heads);
   }
   q_blocks_ = grid.QBlocks();
   kv_blocks_ = grid.KvBlocks();
@@ -26,6 +36,10 @@ BlockMask BlockMask::Dense(Lanes lanes, BlockGrid grid) {
   return mask;
 }
 
+void BlockMask::SetRange(int64_t lane, int64_t q_block, Range kv_blocks) {
+  SetBits(MutableRow(lane, q_block), kv_blocks);
+}
+
 int64_t BlockMask::RowCount(int64_t lane, int64_t q_block) const {
   int64_t count = 0;
   for (uint64_t word : Row(lane, q_block)) count += std::popcount(word);
@@ -35,7 +49,8 @@ int64_t BlockMask::RowCount(int64_t lane, int64_t q_block) const {
 int64_t BlockMask::LaneKept(int64_t lane) const {
   const size_t words = static_cast<size_t>(q_blocks_ * words_per_row_);
   int64_t count = 0;
-  for (uint64_t word : std::span(words_).subspan(RowOffset(lane, 0), words)) count += std::popcount(word);
+  for (uint64_t word : std::span(words_).subspan(RowOffset(lane, 0), words))
+    count += std::popcount(word);
   return count;
 }
 
@@ -53,7 +68,8 @@ double BlockMask::Density() const {
 std::vector<int32_t> BlockMask::KeptInRow(int64_t lane, int64_t q_block) const {
   std::vector<int32_t> kept;
   kept.reserve(static_cast<size_t>(RowCount(lane, q_block)));
-  ForEachKept(lane, q_block, [&](int64_t kv_block) { kept.push_back(static_cast<int32_t>(kv_block)); });
+  ForEachKept(lane, q_block,
+              [&](int64_t kv_block) { kept.push_back(static_cast<int32_t>(kv_block)); });
   return kept;
 }
 

@@ -12,11 +12,15 @@
 
 namespace equitile {
 
-// [lanes][q_blocks][kv_blocks] bits; each row starts at a 64-bit word and its unused high bits are always 0.
+// Sets the bits of a row of words.
+void SetBits(std::span<uint64_t> row, Range bits);
+
+// [lanes][q_blocks][kv_blocks] bits; each row starts at a 64-bit word and its unused high bits are
+// always 0.
 class BlockMask {
  public:
   BlockMask() = default;
-  BlockMask(Lanes lanes, BlockGrid grid);                      // empty: nothing kept
+  BlockMask(Lanes lanes, BlockGrid grid);  // empty: nothing kept
   static BlockMask Dense(Lanes lanes, BlockGrid grid);
 
   const Lanes& lanes() const { return lanes_; }
@@ -33,6 +37,8 @@ class BlockMask {
     const uint64_t bit = uint64_t{1} << (kv_block & 63);
     word = keep ? word | bit : word & ~bit;
   }
+
+  void SetRange(int64_t lane, int64_t q_block, Range kv_blocks);  // keeps all of them
 
   int64_t WordsPerRow() const { return words_per_row_; }
   std::span<const uint64_t> Row(int64_t lane, int64_t q_block) const {

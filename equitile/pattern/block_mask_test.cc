@@ -64,6 +64,22 @@ TEST(BlockMask, DenseEqualsAllSetOneByOne) {
   }
 }
 
+TEST(BlockMask, RangesEqualBlocksSetOneByOne) {
+  for (int64_t blocks : {1, 63, 64, 65, 130}) {
+    const BlockGrid grid = {16, blocks * 16, 16};
+    for (int64_t begin = 0; begin <= blocks; ++begin) {
+      for (int64_t end : {begin, begin + 1, begin + 63, begin + 64, blocks}) {
+        if (end > blocks || end < begin) continue;
+        BlockMask ranged({1, 2}, grid), single({1, 2}, grid);
+        for (BlockMask* mask : {&ranged, &single}) mask->Set(1, 0, blocks - 1);  // stays
+        ranged.SetRange(1, 0, {begin, end});
+        for (int64_t kv = begin; kv < end; ++kv) single.Set(1, 0, kv);
+        ASSERT_EQ(ranged, single) << blocks << ": " << begin << " to " << end;
+      }
+    }
+  }
+}
+
 TEST(BlockMask, BehavesAsASetOfBlocks) {
   const bool right = rc::check("every count and list agrees with a std::set of blocks", [] {
     const Lanes lanes = {*rc::gen::inRange<int64_t>(1, 3), *rc::gen::inRange<int64_t>(1, 4)};

@@ -7,15 +7,6 @@
 namespace equitile {
 namespace {
 
-void SetRange(std::span<uint64_t> row, int64_t begin, int64_t end) {
-  for (int64_t w = begin >> 6; w << 6 < end; ++w) {
-    uint64_t bits = ~uint64_t{0};
-    if (w == begin >> 6) bits &= ~uint64_t{0} << (begin & 63);
-    if (end - (w << 6) < 64) bits &= (uint64_t{1} << (end - (w << 6))) - 1;
-    row[static_cast<size_t>(w)] |= bits;
-  }
-}
-
 // Writes one row; `size` is the head's free parameter in 1/kActivityOne: the larger, the more is
 // kept.
 class RowWriter {
@@ -34,7 +25,7 @@ class RowWriter {
         return Around(q_block, HalfWidth(q_block, size, 0), row);
       case HeadFamily::kDiagonals: {
         const int64_t half = HalfWidth(q_block, size, 0);
-        if (2 * half + 1 >= head_.period) return SetRange(row, 0, Blocks());
+        if (2 * half + 1 >= head_.period) return SetBits(row, {0, Blocks()});
         for (int64_t at = q_block % head_.period - head_.period; at < Blocks() + half;
              at += head_.period) {
           Around(at, half, row);
@@ -67,7 +58,7 @@ class RowWriter {
   void Around(int64_t center, int64_t half, std::span<uint64_t> row) const {
     const int64_t begin = std::max<int64_t>(0, center - half),
                   end = std::min(Blocks(), center + half + 1);
-    if (begin < end) SetRange(row, begin, end);
+    if (begin < end) SetBits(row, {begin, end});
   }
 
   // Cells of a sixteenth of the video, kept or not as a whole, sooner where both places are active.
@@ -81,7 +72,7 @@ class RowWriter {
                                      static_cast<uint64_t>(begin)) %
                             kActivityOne;
       if (static_cast<int64_t>(dice) * Blocks() < size * active / kActivityOne)
-        SetRange(row, begin, end);
+        SetBits(row, {begin, end});
     }
   }
 
@@ -89,7 +80,7 @@ class RowWriter {
   // lowest step first.
   void Noise(int64_t q_block, int64_t ppm, std::span<uint64_t> row) const {
     const int64_t steps = std::min<int64_t>(4096, ppm * 4096 / kDensityOne);
-    if (steps == 4096) return SetRange(row, 0, Blocks());
+    if (steps == 4096) return SetBits(row, {0, Blocks()});
     for (size_t w = 0; w < row.size(); ++w) {
       uint64_t bits = 0;
       for (uint64_t step = 0; step < 12; ++step) {
@@ -125,7 +116,7 @@ void WriteHead(const SyntheticHead& head, const VideoActivity& activity, int64_t
   const int64_t blocks = mask.QBlocks();
   if (head.density_ppm == kDensityOne) {
     for (int64_t q_block = 0; q_block < blocks; ++q_block) {
-      SetRange(mask.MutableRow(lane, q_block), 0, blocks);
+      mask.SetRange(lane, q_block, {0, blocks});
     }
     return;
   }
