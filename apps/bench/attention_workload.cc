@@ -75,7 +75,7 @@ AttentionWorkload::AttentionWorkload(const BlockMask& mask, const Options& optio
   for (const TokenOrder order : options.orders) {
     const auto [entry, is_new] = order_maps_.try_emplace(order);
     if (is_new) entry->second = TokenAtPosition(options.token_grid, order);
-    orders_.push_back(order == TokenOrder::kFHW ? nullptr : entry->second.data());
+    orders_.push_back(order == options.token_grid.home ? nullptr : entry->second.data());
   }
   args_ = {.lanes = lanes,
            .grid = grid,

@@ -121,6 +121,7 @@ Json Describe(const InspectOptions& options, const MaskFile& mask, const Summary
   json["text"] = mask.grid
                      ? Json{{"before", mask.grid->text_before}, {"after", mask.grid->text_after}}
                      : Json(nullptr);
+  json["home_order"] = TokenOrderName(mask.home());
   json["orders"] = Json::array();
   for (TokenOrder order : mask.orders) json["orders"].push_back(TokenOrderName(order));
   json["layer"] = Optional(mask.layer);
@@ -164,6 +165,7 @@ void PrintSummary(const InspectOptions& options, const MaskFile& mask, const Sum
                              mask.grid->height, mask.grid->width, mask.grid->text_before,
                              mask.grid->text_after));
   }
+  if (mask.home() != TokenOrder::kFHW) line("home order", TokenOrderName(mask.home()));
   line("orders", OrdersText(mask.orders));
   if (options.layer) line("layer", fmt::format("{}", *options.layer));
 

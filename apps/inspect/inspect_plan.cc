@@ -174,7 +174,8 @@ void PrintWords(const InspectOptions& options, const PlanFile& file,
                    problem.grid.KvBlocks(), problem.grid.block_tokens));
   line("hash", fmt::format("{}, for mask {}", HashText(file.hash), HashText(file.mask_hash)));
   if (!problem.orders.empty()) {
-    const auto natural = std::count(problem.orders.begin(), problem.orders.end(), TokenOrder::kFHW);
+    const auto natural =
+        std::count(problem.orders.begin(), problem.orders.end(), problem.token_grid.home);
     line("orders", fmt::format("{} of {} lanes are not in home order",
                                std::ssize(problem.orders) - natural, problem.orders.size()));
   }

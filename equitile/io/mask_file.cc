@@ -9,13 +9,13 @@
 #include "equitile/io/json_value.h"
 #include "equitile/io/mapped_file.h"
 #include "equitile/io/npy.h"
+#include "equitile/io/token_json.h"
 
 namespace equitile {
 namespace {
 
 constexpr int64_t kVersion = 1;
 constexpr int64_t kDefaultBlock = 64;
-constexpr int64_t kMaxTokens = INT32_MAX;  // token numbers are 32 bits wide (TokenAtPosition)
 
 std::filesystem::path DescriptionPath(std::filesystem::path mask) {
   return mask.replace_extension(".json");
@@ -40,7 +40,7 @@ std::optional<int64_t> OptionalInteger(const JsonValue& description, const char*
 
 void CheckKeysAndVersion(const JsonValue& description) {
   description.CheckKeys({"version", "batch", "heads", "block", "q_tokens", "kv_tokens", "grid",
-                         "text", "orders", "tails", "layer", "step"});
+                         "text", "home_order", "orders", "tails", "layer", "step"});
   const auto version = description.Find("version");
   if (version && version->Integer(0, INT32_MAX) != kVersion) {
     version->Fail("this program reads version {}", kVersion);
@@ -49,42 +49,25 @@ void CheckKeysAndVersion(const JsonValue& description) {
 
 std::optional<TokenGrid> GridOf(const JsonValue& description) {
   const auto extents = description.Find("grid");
-  const auto text = description.Find("text");
+  const auto text = description.Find("text"), home = description.Find("home_order");
+  const TokenOrder home_order = home ? TokenOrderFrom(*home) : TokenOrder::kFHW;
   if (!extents && text) text->Fail("needs 'grid' too");
+  if (!extents && home_order != TokenOrder::kFHW) home->Fail("needs 'grid' too");
   if (!extents) return std::nullopt;
-  extents->Size(3);
-  TokenGrid grid{.frames = extents->At(0).Integer(1, kMaxTokens),
-                 .height = extents->At(1).Integer(1, kMaxTokens),
-                 .width = extents->At(2).Integer(1, kMaxTokens)};
-  if (text) {
-    text->CheckKeys({"before", "after"});
-    grid.text_before = OptionalInteger(*text, "before", 0, kMaxTokens).value_or(0);
-    grid.text_after = OptionalInteger(*text, "after", 0, kMaxTokens).value_or(0);
-  }
-  // height * width fits in 62 bits, then the rest is compared without multiplying.
-  if (grid.height * grid.width > kMaxTokens / grid.frames || grid.Tokens() > kMaxTokens) {
-    extents->Fail("more than {} tokens", kMaxTokens);
-  }
+  TokenGrid grid = TokenGridFrom(*extents, text);
+  grid.home = home_order;
   return grid;
 }
 
-TokenOrder OrderOf(const JsonValue& name) {
-  try {
-    return ParseTokenOrder(name.Text());
-  } catch (const InputError&) {
-    name.Fail("must be {}", kTokenOrderNames);
-  }
-}
-
-std::vector<TokenOrder> OrdersOf(const JsonValue& description, int64_t lanes) {
+std::vector<TokenOrder> OrdersOf(const JsonValue& description, TokenOrder home, int64_t lanes) {
   const auto orders = description.Find("orders");
   if (!orders || orders->IsText()) {
-    const TokenOrder order = orders ? OrderOf(*orders) : TokenOrder::kFHW;
+    const TokenOrder order = orders ? TokenOrderFrom(*orders) : home;
     return std::vector<TokenOrder>(static_cast<size_t>(lanes), order);
   }
   std::vector<TokenOrder> result;
   orders->Size(lanes);
-  for (int64_t lane = 0; lane < lanes; ++lane) result.push_back(OrderOf(orders->At(lane)));
+  for (int64_t lane = 0; lane < lanes; ++lane) result.push_back(TokenOrderFrom(orders->At(lane)));
   return result;
 }
 
@@ -124,7 +107,7 @@ BlockGrid BlocksOf(const JsonValue& description, const std::optional<TokenGrid>&
   const int64_t block = OptionalInteger(description, "block", kMinBlockTokens, kMaxBlockTokens)
                             .value_or(kDefaultBlock);
   const auto count = [&](const char* key, int64_t blocks) {
-    const std::optional<int64_t> given = OptionalInteger(description, key, 1, kMaxTokens);
+    const std::optional<int64_t> given = OptionalInteger(description, key, 1, kMaxFileTokens);
     return given ? *given : tokens ? tokens->Tokens() : blocks * block;
   };
   const BlockGrid grid{.q_tokens = count("q_tokens", q_blocks),
@@ -140,8 +123,8 @@ BlockGrid BlocksOf(const JsonValue& description, const std::optional<TokenGrid>&
                      grid.q_tokens, grid.kv_tokens, block, grid.QBlocks(), grid.KvBlocks(),
                      q_blocks, kv_blocks);
   }
-  if (std::max(grid.q_tokens, grid.kv_tokens) > kMaxTokens) {
-    description.Fail("more than {} tokens", kMaxTokens);
+  if (std::max(grid.q_tokens, grid.kv_tokens) > kMaxFileTokens) {
+    description.Fail("more than {} tokens", kMaxFileTokens);
   }
   return grid;
 }
@@ -150,7 +133,7 @@ BlockGrid BlocksOf(const JsonValue& description, const std::optional<TokenGrid>&
 // only the queries have to be: the keys of cross-attention are text.
 void CheckOrders(const JsonValue& description, const MaskFile& mask, const BlockGrid& blocks) {
   const bool natural = std::all_of(mask.orders.begin(), mask.orders.end(),
-                                   [](TokenOrder order) { return order == TokenOrder::kFHW; });
+                                   [&](TokenOrder order) { return order == mask.home(); });
   if (!natural && !mask.grid) description.Fail("token orders other than fhw need 'grid'");
   if (!mask.grid) return;
   const int64_t tokens = mask.grid->Tokens();
@@ -198,8 +181,8 @@ BlockMask Pack(const Lanes& lanes, const BlockGrid& grid, std::span<const std::b
 }
 
 void CheckArray(const NpyHeader& header, const std::string& name) {
-  if (header.type == NpyType::kFloat32) {
-    throw InputError("[io] {}: float32; a mask is bool or uint8", name);
+  if (header.type != NpyType::kBool && header.type != NpyType::kUint8) {
+    throw InputError("[io] {}: {}; a mask is bool or uint8", name, NpyTypeName(header.type));
   }
   const size_t rank = header.shape.size();
   if (rank < 3 || rank > 5) {
@@ -236,9 +219,10 @@ Json Describe(const MaskFile& mask) {
                {"q_tokens", first.grid().q_tokens},
                {"kv_tokens", first.grid().kv_tokens}};
   if (mask.grid) {
-    json["grid"] = {mask.grid->frames, mask.grid->height, mask.grid->width};
-    json["text"] = {{"before", mask.grid->text_before}, {"after", mask.grid->text_after}};
+    json["grid"] = ExtentsJson(*mask.grid);
+    json["text"] = TextJson(*mask.grid);
   }
+  if (mask.home() != TokenOrder::kFHW) json["home_order"] = TokenOrderName(mask.home());
   const bool same = std::all_of(mask.orders.begin(), mask.orders.end(),
                                 [&](TokenOrder order) { return order == mask.orders.front(); });
   if (same) {
@@ -275,7 +259,7 @@ MaskFile ReadMaskFile(const std::filesystem::path& path) {
   CheckKeysAndVersion(description);
   const Lanes lanes = LanesOf(description, inner[0]);
   mask.grid = GridOf(description);
-  mask.orders = OrdersOf(description, inner[0]);
+  mask.orders = OrdersOf(description, mask.home(), inner[0]);
   mask.tails = TailsOf(description, inner[0]);
   mask.layer = OptionalInteger(description, "layer", 0, INT32_MAX);
   mask.step = OptionalInteger(description, "step", 0, INT32_MAX);

@@ -15,20 +15,22 @@ namespace equitile {
 // m.npy: bool or uint8, [lanes, q_blocks, kv_blocks], [layers, lanes, q_blocks, kv_blocks] or
 // [steps, layers, lanes, q_blocks, kv_blocks], elements 0 or 1. m.json, if it exists: any of
 // version (1), batch, heads, block, q_tokens, kv_tokens, grid [F, H, W], text {before, after},
-// orders
-// ("hwf", or one per lane), tails ("none" or "mean", or one per lane), layer, step. What it does
-// not say: batch 1, block 64, the grid's tokens or full blocks, fhw, no tails.
+// home_order ("fhw", "hilbert", "tiles:4x8x8", ...: the transformer's own), orders (one, or one per
+// lane), tails ("none" or "mean", or one per lane), layer, step. What it does not say: batch 1,
+// block 64, the grid's tokens or full blocks, fhw at home, every lane in home order, no tails.
 struct MaskFile {
   std::vector<BlockMask> layers;   // [steps][layers], at least one; all of the same lanes and grid
   bool has_layer_axis = false;     // the array has four axes or five
   int64_t steps = 0;               // the first of five axes; 0: there is none
   std::vector<TokenOrder> orders;  // [lanes]
   std::vector<Tail> tails;         // [lanes]; empty: none
-  std::optional<TokenGrid> grid;   // always there when an order is not fhw
+  std::optional<TokenGrid>
+      grid;  // always there when a lane is not in home order, or that is not fhw
   // Counted from 0: the first layer and the first step of the model that the masks are for. Without
   // them, and without such an axis: for every layer, every step.
   std::optional<int64_t> layer, step;
 
+  TokenOrder home() const { return grid ? grid->home : TokenOrder::kFHW; }
   const Lanes& lanes() const { return layers.front().lanes(); }
   LaneMasks MasksOf(size_t index) const;  // layers[index] with what belongs to it
 };

@@ -74,6 +74,24 @@ TEST(MaskFile, DescriptionFillsEverything) {
   EXPECT_EQ(mask.step, 0);
 }
 
+TEST(MaskFile, LanesAreInHomeOrderUnlessTheirsIsNamed) {
+  const TempFolder folder;
+  WriteArray(folder / "m.npy", {2, 4, 4});
+  folder.Write("m.json", R"({"block": 16, "grid": [4, 4, 4], "home_order": "hilbert"})");
+  MaskFile mask = ReadMaskFile(folder / "m.npy");
+  EXPECT_EQ(mask.home(), TokenOrder::kHilbert);
+  EXPECT_EQ(mask.orders, std::vector<TokenOrder>(2, TokenOrder::kHilbert));
+  EXPECT_TRUE(mask.MasksOf(0).orders().empty());
+  folder.Write("m.json", R"({"block": 16, "grid": [4, 4, 4], "home_order": "hilbert",
+                             "orders": ["tiles:2x2x4", "hilbert"]})");
+  mask = ReadMaskFile(folder / "m.npy");
+  EXPECT_EQ(mask.orders[0], TokenOrder::Tiles(2, 2, 4));
+  EXPECT_EQ(mask.MasksOf(0).token_grid().home, TokenOrder::kHilbert);
+  EXPECT_NE(Complaint(R"({"home_order": "hilbert"})").find("needs 'grid' too"), std::string::npos);
+  EXPECT_NE(Complaint(R"({"grid": [5, 8, 8], "home_order": "tiles:4"})").find("tiles:FxHxW"),
+            std::string::npos);
+}
+
 TEST(MaskFile, DescriptionMayLeaveThingsOut) {
   EXPECT_EQ(Complaint("{}"), "accepted");
   EXPECT_EQ(Complaint(R"({"heads": 2})"), "accepted");
@@ -185,6 +203,7 @@ RC_GTEST_PROP(MaskFile, ReadsBackWhatItWrote, ()) {
                        .kv_tokens = tokens.Tokens(),
                        .block_tokens = 16 * *rc::gen::inRange<int64_t>(1, 17)};
   if (*rc::gen::arbitrary<bool>()) mask.grid = tokens;
+  if (mask.grid) mask.grid->home = *rc::gen::elementOf(kOrders);
   mask.has_layer_axis = *rc::gen::arbitrary<bool>();
   for (int64_t lane = 0; lane < lanes.Count(); ++lane) {
     mask.orders.push_back(mask.grid ? *rc::gen::elementOf(kOrders) : TokenOrder::kFHW);

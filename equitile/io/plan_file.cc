@@ -4,6 +4,7 @@
 #include <map>
 
 #include "equitile/io/json_value.h"
+#include "equitile/io/token_json.h"
 #include "equitile/plan/core/home_map.h"
 
 namespace equitile {
@@ -13,7 +14,6 @@ constexpr int64_t kVersion = 1;
 // Sizes that a plan may have in a file; far above any use, so that products of them stay inside 64
 // bits.
 constexpr int64_t kMaxCount = 1 << 20;
-constexpr int64_t kMaxTokens = INT32_MAX;
 
 Json TileRanges(const HomeMap& homes, Side side) {
   Json ranges = Json::array();
@@ -39,15 +39,16 @@ Json GridJson(const Problem& problem) {
                {"q_tokens", problem.grid.q_tokens},
                {"kv_tokens", problem.grid.kv_tokens}};
   if (!problem.orders.empty()) {
-    const TokenGrid& tokens = problem.token_grid;
-    grid["video"] = {tokens.frames, tokens.height, tokens.width};
-    grid["text"] = {{"before", tokens.text_before}, {"after", tokens.text_after}};
+    grid["video"] = ExtentsJson(problem.token_grid);
+    grid["text"] = TextJson(problem.token_grid);
+    if (problem.token_grid.home != TokenOrder::kFHW)
+      grid["home_order"] = TokenOrderName(problem.token_grid.home);
   }
   return grid;
 }
 
 Json OrdersJson(const Problem& problem) {
-  if (problem.orders.empty()) return TokenOrderName(TokenOrder::kFHW);
+  if (problem.orders.empty()) return TokenOrderName(problem.token_grid.home);
   Json orders = Json::array();
   for (TokenOrder order : problem.orders) orders.push_back(TokenOrderName(order));
   return orders;
@@ -102,23 +103,15 @@ Json StagesJson(const PlanParts& parts) {
 
 // --- Reading ---
 
-TokenOrder OrderOf(const JsonValue& value) {
-  try {
-    return ParseTokenOrder(value.Text());
-  } catch (const InputError&) {
-    value.Fail("must be {}", kTokenOrderNames);
-  }
-}
-
 Problem ProblemOf(const JsonValue& root) {
   Problem problem;
   problem.ranks = static_cast<int32_t>(root["ranks"].Integer(1, kMaxCount));
   const JsonValue grid = root["grid"];
-  grid.CheckKeys({"heads", "block", "q_tokens", "kv_tokens", "video", "text"});
+  grid.CheckKeys({"heads", "block", "q_tokens", "kv_tokens", "video", "text", "home_order"});
   problem.lanes = {.batch = root["batch"].Integer(1, kMaxCount),
                    .heads = grid["heads"].Integer(1, kMaxCount)};
-  problem.grid = {.q_tokens = grid["q_tokens"].Integer(1, kMaxTokens),
-                  .kv_tokens = grid["kv_tokens"].Integer(1, kMaxTokens),
+  problem.grid = {.q_tokens = grid["q_tokens"].Integer(1, kMaxFileTokens),
+                  .kv_tokens = grid["kv_tokens"].Integer(1, kMaxFileTokens),
                   .block_tokens = grid["block"].Integer(kMinBlockTokens, kMaxBlockTokens)};
   // Before anything is made of that size: what a file may ask for grows with what it holds.
   root["row_owner"].Size(problem.lanes.Count());
@@ -128,24 +121,15 @@ Problem ProblemOf(const JsonValue& root) {
                        problem.ranks, kMaxCount);
   const JsonValue orders = root["orders"];
   if (orders.IsText()) {
-    problem.orders.assign(static_cast<size_t>(problem.lanes.Count()), OrderOf(orders));
+    problem.orders.assign(static_cast<size_t>(problem.lanes.Count()), TokenOrderFrom(orders));
   } else {
     const int64_t count = orders.Size(problem.lanes.Count());
-    for (int64_t lane = 0; lane < count; ++lane) problem.orders.push_back(OrderOf(orders.At(lane)));
+    for (int64_t lane = 0; lane < count; ++lane)
+      problem.orders.push_back(TokenOrderFrom(orders.At(lane)));
   }
   if (const auto video = grid.Find("video")) {
-    video->Size(3);
-    const JsonValue text = grid["text"];
-    text.CheckKeys({"before", "after"});
-    problem.token_grid = {.frames = video->At(0).Integer(1, kMaxTokens),
-                          .height = video->At(1).Integer(1, kMaxTokens),
-                          .width = video->At(2).Integer(1, kMaxTokens),
-                          .text_before = text["before"].Integer(0, kMaxTokens),
-                          .text_after = text["after"].Integer(0, kMaxTokens)};
-    if (problem.token_grid.height * problem.token_grid.width >
-        kMaxTokens / problem.token_grid.frames) {
-      video->Fail("has more than {} tokens", kMaxTokens);
-    }
+    problem.token_grid = TokenGridFrom(*video, grid["text"]);
+    if (const auto home = grid.Find("home_order")) problem.token_grid.home = TokenOrderFrom(*home);
   }
   return problem;
 }
