@@ -53,8 +53,8 @@ endfunction()
 # Readers of files from outside, under libFuzzer, ASan and UBSan. Their sources, and no others, are compiled again, with coverage.
 function(equitile_add_fuzzers)
   set(sources base/aligned_buffer.cc base/base64.cc base/bit_count.cc base/error.cc io/atomic_write.cc io/config_file.cc io/json_value.cc
-      io/machine_file.cc io/mapped_file.cc io/npy.cc io/plan_file.cc io/safetensors.cc io/safetensors_header.cc io/settings_file.cc
-      io/stored_tensor.cc io/temporary_name.cc io/tokenizer_file.cc generate/run_checkpoint.cc pattern/block_grid.cc pattern/hilbert.cc pattern/token_grid.cc pattern/token_order.cc plan/predict/cost_model.cc plan/core/home_map.cc plan/predict/machine.cc plan/core/plan.cc
+      io/machine_file.cc io/mapped_file.cc io/npy.cc io/pattern_file.cc io/plan_file.cc io/safetensors.cc io/safetensors_header.cc io/settings_file.cc
+      io/stored_tensor.cc io/temporary_name.cc io/token_json.cc io/tokenizer_file.cc generate/run_checkpoint.cc pattern/block_grid.cc pattern/block_mask.cc pattern/head_pattern.cc pattern/hilbert.cc pattern/lane_masks.cc pattern/mask_hash.cc pattern/token_grid.cc pattern/token_order.cc plan/predict/cost_model.cc plan/core/home_map.cc plan/predict/machine.cc plan/core/plan.cc
       plan/core/plan_check.cc tensor/dtype.cc)
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/equitile/")
   add_library(equitile_fuzzed STATIC ${sources})

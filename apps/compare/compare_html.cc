@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/cli/html.h"
 #include "equitile/base/base64.h"
 
 namespace equitile {
@@ -25,20 +26,6 @@ std::string Picture(const RgbImage& image) {
   const std::vector<std::byte> png = EncodePng(image);
   return fmt::format("<td><img src=\"data:image/png;base64,{}\"></td>",
                      Base64({reinterpret_cast<const uint8_t*>(png.data()), png.size()}));
-}
-
-std::string Escaped(const std::string& text) {
-  std::string out;
-  for (char c : text) {
-    if (c == '<') {
-      out += "&lt;";
-    } else if (c == '&') {
-      out += "&amp;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
 }
 
 std::string PsnrText(const std::optional<double>& psnr) {
@@ -66,7 +53,7 @@ std::string Chart(const VideoComparison& comparison) {
 
 std::string ComparePage(const std::string& name_a, const std::string& name_b,
                         const VideoComparison& comparison, const std::vector<FramePair>& shown) {
-  const std::string a = Escaped(name_a), b = Escaped(name_b);
+  const std::string a = HtmlEscaped(name_a), b = HtmlEscaped(name_b);
   std::string page = fmt::format(
       "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0} and {1}</title><style>"
       "body{{font:15px system-ui,sans-serif;margin:2em;background:#fff;color:#222}}"

@@ -9,6 +9,7 @@
 #include "apps/cli/flags.h"
 #include "equitile/base/error.h"
 #include "equitile/io/mapped_file.h"
+#include "equitile/io/pattern_file.h"
 
 namespace equitile {
 namespace {
@@ -20,19 +21,17 @@ constexpr const char* kExamples =
     "  equitile inspect mask.npy --png heads.png --each-head\n"
     "  equitile inspect masks.npy --layer 12 --json\n"
     "  equitile inspect plan.json --mask mask.npy      does every kept block get computed?\n"
+    "  equitile inspect pattern.json --html map.html   which mode every head has\n"
     "  equitile inspect models/wan-mini -W 256 -H 256 --video-frames 49\n"
     "  equitile inspect model.safetensors              tensors, shapes, dtypes";
 
-bool StartsWith(const MappedFile& file, std::string_view prefix) {
-  const auto bytes = file.bytes();
-  return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
-      .starts_with(prefix);
+std::string_view TextOf(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 // The first character that is not white space opens a JSON object.
 bool LooksLikeJson(const MappedFile& file) {
-  const auto bytes = file.bytes();
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string_view text = TextOf(file);
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && text[first] == '{';
 }
@@ -45,20 +44,32 @@ bool LooksLikeSafetensors(const MappedFile& file) {
 }
 
 void Inspect(const InspectOptions& options) {
-  if (std::filesystem::is_directory(options.path)) return InspectCheckpoint(options);
+  const auto no_page = [&] {
+    if (!options.html.empty())
+      throw InputError("--html: is for patterns, and {} is none", options.path);
+  };
+  if (std::filesystem::is_directory(options.path)) {
+    no_page();
+    return InspectCheckpoint(options);
+  }
   const MappedFile file(options.path);
-  if (StartsWith(file, "\x93NUMPY")) {
+  const bool pattern = LooksLikeJson(file) && LooksLikePatternFile(TextOf(file));
+  if (!pattern) no_page();
+  if (TextOf(file).starts_with("\x93NUMPY")) {
     if (!options.mask.empty())
       throw InputError("--mask: is for checking a plan, and {} is a mask", options.path);
     InspectMask(options);
   } else if (LooksLikeSafetensors(file) || options.path.ends_with(".safetensors")) {
     InspectTensors(options);
+  } else if (pattern) {
+    InspectPattern(options);
   } else if (LooksLikeJson(file)) {
     InspectPlan(options);
   } else {
     throw InputError(
         "{}: not a file that inspect knows; it takes a mask (.npy of bool or uint8, [lanes, q, kv] "
-        "or [layers, lanes, q, kv]), a plan (.json), a checkpoint's folder or a .safetensors file",
+        "or [layers, lanes, q, kv]), a plan or a pattern (.json), a checkpoint's folder or a "
+        ".safetensors file",
         options.path);
   }
 }
@@ -66,20 +77,22 @@ void Inspect(const InspectOptions& options) {
 }  // namespace
 
 void RegisterInspect(CLI::App& parent) {
-  CLI::App& inspect =
-      *parent.add_subcommand("inspect", "what is in a file: a mask, a plan or a checkpoint");
+  CLI::App& inspect = *parent.add_subcommand(
+      "inspect", "what is in a file: a mask, a plan, a pattern or a checkpoint");
   auto options = std::make_shared<InspectOptions>();
   inspect
       .add_option("file", options->path,
-                  "a mask (.npy, with the .json beside it if there is one), a plan (.json), a "
-                  "checkpoint's folder or a .safetensors file")
+                  "a mask (.npy, with the .json beside it if there is one), a plan or a pattern "
+                  "(.json), a checkpoint's folder or a .safetensors file")
       ->required();
-  AddNumber(inspect, "--layer", options->layer, {.min = 0},
-            "one layer of a mask with several (counted from 0)");
+  AddNumber(
+      inspect, "--layer", options->layer, {.min = 0},
+      "one layer of a mask with several, the heads of one layer of a pattern (counted from 0)");
   AddNumber(inspect, "--head", options->head, {.min = 0},
             "the picture of this head; default: the mean of all");
-  inspect.add_option("--png", options->png, "also write the picture here; dark is kept")
+  inspect.add_option("--png", options->png, "also write the picture here; of masks: dark is kept")
       ->type_name("FILE");
+  inspect.add_option("--html", options->html, "a pattern as a page of its own")->type_name("FILE");
   inspect.add_flag("--each-head", options->each_head,
                    "with --png: a picture of every head, side by side");
   inspect.add_option("--mask", options->mask, "check a plan against this mask")->type_name("FILE");

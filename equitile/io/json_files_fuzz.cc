@@ -6,6 +6,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/machine_file.h"
+#include "equitile/io/pattern_file.h"
 #include "equitile/io/plan_file.h"
 #include "equitile/io/settings_file.h"
 #include "equitile/io/tokenizer_file.h"
@@ -27,6 +28,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string written = MachineFileText(ParseMachineFile(text, "fuzz"));
     if (MachineFileText(ParseMachineFile(written, "fuzz")) != written) std::abort();
   });
+  attempt([&] {
+    const std::string written = PatternFileText(ParsePatternFile(text, "fuzz"));
+    if (PatternFileText(ParsePatternFile(written, "fuzz")) != written) std::abort();
+  });
+  LooksLikePatternFile(text);
   attempt([&] { ParseTokenizer(text, "fuzz"); });
   attempt([&] { ParseSettings(text, "fuzz"); });
   return 0;

@@ -1,0 +1,30 @@
+// What a pattern file looks like: a map of layers and heads, a sign and a colour per mode; as text,
+// as a PNG, as HTML.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "apps/cli/terminal.h"
+#include "equitile/io/pattern_file.h"
+#include "equitile/io/png.h"
+
+namespace equitile {
+
+char ModeSign(HeadMode mode);  // 'F', '-', 'D', 'M', 'S', 'o'
+
+// One line per layer.
+std::string DrawPattern(const PatternRange& range, const Terminal& terminal);
+std::string DrawModeLegend(const Terminal& terminal);
+
+// The ranges side by side, layers down, heads across, with gray lines between.
+RgbImage PaintPattern(const PatternFile& file);
+
+// A page that asks the network for nothing. A cell's darkness is its density; pointing at it tells
+// the rest.
+std::string PatternPage(const std::string& name, const PatternFile& file);
+
+// "size 1.5 frames", "columns 3 of 48 tokens"; empty where a mode has neither.
+std::string SizeText(const HeadPattern& head);
+
+}  // namespace equitile
