@@ -2,6 +2,7 @@
 
 #include "apps/cli/flags.h"
 #include "equitile/base/error.h"
+#include "equitile/io/density_profile.h"
 #include "equitile/io/machine_file.h"
 #include "equitile/pattern/synthetic_mask.h"
 
@@ -29,9 +30,28 @@ void ApplyBlock(int64_t block, MaskFile& mask) {
   for (BlockMask& layer : mask.layers) layer = WithBlock(layer, block);
 }
 
-MaskFile Synthetic(const std::string& spec) {
+// All layers of one step of a profile.
+std::vector<BlockMask> ProfileLayers(const SyntheticSpec& spec) {
+  const DensityProfile profile = ReadDensityProfile(spec.file);
+  if (spec.step > profile.steps) {
+    throw InputError("--synthetic {}: step {}: {} has {} steps", SyntheticSpecText(spec), spec.step,
+                     spec.file, profile.steps);
+  }
+  std::vector<BlockMask> layers;
+  for (int64_t layer = 0; layer < profile.layers; ++layer)
+    layers.push_back(MakeProfileMask(spec, layer, profile.HeadsAt(spec.step - 1, layer)));
+  return layers;
+}
+
+MaskFile Synthetic(const std::string& text) {
   MaskFile mask;
-  mask.layers.push_back(MakeSyntheticMask(ParseSyntheticSpec(spec)));
+  const SyntheticSpec spec = ParseSyntheticSpec(text);
+  if (spec.kind == SyntheticKind::kProfile) {
+    mask.layers = ProfileLayers(spec);
+    mask.has_layer_axis = true;
+  } else {
+    mask.layers.push_back(MakeSyntheticMask(spec));
+  }
   mask.orders.assign(static_cast<size_t>(mask.lanes().Count()), TokenOrder::kFHW);
   return mask;
 }
@@ -41,9 +61,11 @@ MaskFile Synthetic(const std::string& spec) {
 void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--mask", flags.mask, "a mask: .npy, with the .json beside it if there is one")
       ->type_name("FILE");
-  app.add_option("--synthetic", flags.synthetic,
-                 "a mask without a file: "
-                 "wan|uniform|banded|one-dense|headline,heads=40,blocks=512,density=0.3,seed=1")
+  app.add_option(
+         "--synthetic", flags.synthetic,
+         "a mask without a file: "
+         "wan|uniform|banded|one-dense|headline,heads=40,blocks=512,density=0.3,seed=1; "
+         "or with the head densities of a model: profile,file=FILE,step=25,blocks=512,seed=1")
       ->type_name("SPEC");
   AddNumber(app, "--for-ranks", flags.ranks, {.min = 1, .max = 1 << 20},
             "plan for this many ranks");

@@ -26,8 +26,9 @@ struct TypeFacts {
   std::string_view name, descr;
   int64_t bytes;
 };
-constexpr std::array<TypeFacts, 3> kTypes = {{{NpyType::kBool, "bool", "|b1", 1},
+constexpr std::array<TypeFacts, 4> kTypes = {{{NpyType::kBool, "bool", "|b1", 1},
                                               {NpyType::kUint8, "uint8", "|u1", 1},
+                                              {NpyType::kFloat16, "float16", "<f2", 2},
                                               {NpyType::kFloat32, "float32", "<f4", 4}}};
 
 const TypeFacts& Facts(NpyType type) { return kTypes[static_cast<size_t>(type)]; }
@@ -162,8 +163,9 @@ NpyType TypeOf(const std::string& descr, std::string_view name) {
   for (const TypeFacts& facts : kTypes) {
     if (facts.descr == descr) return facts.type;
   }
-  throw InputError("[io] {}: elements of type '{}'; bool, uint8 or little-endian float32 is needed",
-                   name, descr);
+  throw InputError(
+      "[io] {}: elements of type '{}'; bool, uint8, or little-endian float16 or float32 is needed",
+      name, descr);
 }
 
 // Little-endian, as the format prescribes.

@@ -42,7 +42,7 @@ bool Accepted(const std::string& file) {
 
 TEST(Npy, ReadsBackWhatItWrote) {
   const TempFolder folder;
-  for (NpyType type : {NpyType::kBool, NpyType::kUint8, NpyType::kFloat32}) {
+  for (NpyType type : {NpyType::kBool, NpyType::kUint8, NpyType::kFloat16, NpyType::kFloat32}) {
     for (const std::vector<int64_t>& shape :
          std::vector<std::vector<int64_t>>{{}, {1}, {7}, {0}, {3, 0, 5}, {2, 3, 5, 1}}) {
       const int64_t count =
@@ -75,7 +75,7 @@ TEST(Npy, HeadersOfOtherWriters) {
 }
 
 TEST(Npy, RefusesWhatItCannotHold) {
-  for (const char* descr : {"<f8", ">f4", "<i2", "|i1", "|O", "", "<f2"}) {
+  for (const char* descr : {"<f8", ">f4", "<i2", "|i1", "|O", "", ">f2"}) {
     EXPECT_FALSE(Accepted(File(Dict(descr, "(6,)"), "abcdef"))) << descr;
   }
   EXPECT_FALSE(Accepted(File(Dict("|u1", "(2, 3)", "True"), "abcdef")));

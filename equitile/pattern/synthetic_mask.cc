@@ -15,9 +15,10 @@
 namespace equitile {
 namespace {
 
-constexpr std::array<std::string_view, 5> kKindNames = {"wan", "uniform", "banded", "one-dense",
-                                                        "headline"};
+constexpr std::array<std::string_view, 6> kKindNames = {"wan",       "uniform",  "banded",
+                                                        "one-dense", "headline", "profile"};
 constexpr std::string_view kKeys = "heads, blocks, density, seed, batch, block";
+constexpr std::string_view kProfileKeys = "file, step, blocks, seed, batch, block";
 // A mask of this many bits takes 2 GiB; far above any model, and a typing error should not exhaust
 // the machine.
 constexpr int64_t kMostBits = int64_t{1} << 34;
@@ -146,6 +147,32 @@ struct Style {
   int64_t parts, unevenness;
 };
 
+// As dense as told; what they look like by chance.
+std::vector<SyntheticHead> HeadsOfDensities(uint64_t seed, int64_t blocks,
+                                            std::span<const int64_t> density_ppm) {
+  std::vector<SyntheticHead> heads;
+  for (size_t h = 0; h < density_ppm.size(); ++h) {
+    const uint64_t dice = DrawBits(seed, 10, h);
+    SyntheticHead head;
+    head.density_ppm = density_ppm[h];
+    head.seed = DrawBits(seed, 11, h);
+    // Of sixteen heads six diagonals, five bands, three stripes, two patches: about what db-SP and
+    // Sparse-vDiT show.
+    constexpr std::array<HeadFamily, 16> kFamilies = {
+        HeadFamily::kDiagonals, HeadFamily::kBand,    HeadFamily::kDiagonals,
+        HeadFamily::kStripes,   HeadFamily::kBand,    HeadFamily::kDiagonals,
+        HeadFamily::kPatches,   HeadFamily::kBand,    HeadFamily::kDiagonals,
+        HeadFamily::kStripes,   HeadFamily::kBand,    HeadFamily::kDiagonals,
+        HeadFamily::kBand,      HeadFamily::kPatches, HeadFamily::kStripes,
+        HeadFamily::kDiagonals};
+    head.family = head.density_ppm > 850'000 ? HeadFamily::kNoise : kFamilies[dice % 16];
+    head.period = std::max<int64_t>(2, blocks / static_cast<int64_t>(8 + (dice >> 8) % 13));
+    head.stripes = 1 + static_cast<int64_t>((dice >> 16) % 3);
+    heads.push_back(head);
+  }
+  return heads;
+}
+
 std::vector<SyntheticHead> DrawHeads(const SyntheticSpec& spec, const Style& style) {
   std::vector<int64_t> densities;
   for (int64_t h = 0; h < spec.heads; ++h) {
@@ -159,28 +186,7 @@ std::vector<SyntheticHead> DrawHeads(const SyntheticSpec& spec, const Style& sty
   }
   ScaleDensities(densities, spec.density_ppm, style.most_ppm);
   ShuffleToUnevenness(densities, spec.seed, style.parts, style.unevenness);
-
-  std::vector<SyntheticHead> heads;
-  for (int64_t h = 0; h < spec.heads; ++h) {
-    const uint64_t dice = DrawBits(spec.seed, 10, static_cast<uint64_t>(h));
-    SyntheticHead head;
-    head.density_ppm = densities[static_cast<size_t>(h)];
-    head.seed = DrawBits(spec.seed, 11, static_cast<uint64_t>(h));
-    // Of sixteen heads six diagonals, five bands, three stripes, two patches: about what db-SP and
-    // Sparse-vDiT show.
-    constexpr std::array<HeadFamily, 16> kFamilies = {
-        HeadFamily::kDiagonals, HeadFamily::kBand,    HeadFamily::kDiagonals,
-        HeadFamily::kStripes,   HeadFamily::kBand,    HeadFamily::kDiagonals,
-        HeadFamily::kPatches,   HeadFamily::kBand,    HeadFamily::kDiagonals,
-        HeadFamily::kStripes,   HeadFamily::kBand,    HeadFamily::kDiagonals,
-        HeadFamily::kBand,      HeadFamily::kPatches, HeadFamily::kStripes,
-        HeadFamily::kDiagonals};
-    head.family = head.density_ppm > 850'000 ? HeadFamily::kNoise : kFamilies[dice % 16];
-    head.period = std::max<int64_t>(2, spec.blocks / static_cast<int64_t>(8 + (dice >> 8) % 13));
-    head.stripes = 1 + static_cast<int64_t>((dice >> 16) % 3);
-    heads.push_back(head);
-  }
-  return heads;
+  return HeadsOfDensities(spec.seed, spec.blocks, densities);
 }
 
 std::vector<SyntheticHead> HeadsOf(const SyntheticSpec& spec, const Style& style) {
@@ -220,6 +226,8 @@ std::vector<SyntheticHead> HeadsOf(const SyntheticSpec& spec, const Style& style
     case SyntheticKind::kHeadline:
       heads = DrawHeads(spec, style);
       break;
+    case SyntheticKind::kProfile:
+      throw InputError("[pattern] synthetic profile: is known to `equitile plan` only");
   }
   return heads;
 }
@@ -230,6 +238,25 @@ Style StyleOf(SyntheticKind kind) {
   // synthetic_mask_test holds the figures.
   if (kind == SyntheticKind::kHeadline) return {1, 4 * kActivityOne, 4, 2, kDensityOne, 4, 1510};
   return {2, kActivityOne / 2, 2, 1, 920'000, 8, 1355};
+}
+
+BlockGrid GridOf(const SyntheticSpec& spec) {
+  const int64_t tokens = spec.blocks * spec.block_tokens;
+  return {tokens, tokens, spec.block_tokens};
+}
+
+BlockMask DrawMask(const SyntheticSpec& spec, const std::vector<SyntheticHead>& heads,
+                   const VideoActivity& activity) {
+  BlockMask mask({spec.batch, spec.heads}, GridOf(spec));
+  for (int64_t item = 0; item < spec.batch; ++item) {
+    for (int64_t h = 0; h < spec.heads; ++h) {
+      // The passes of one step look alike and differ in the details.
+      SyntheticHead head = heads[static_cast<size_t>(h)];
+      head.seed = DrawBits(head.seed, 40, static_cast<uint64_t>(item));
+      WriteHead(head, activity, mask.lanes().Lane(item, h), mask);
+    }
+  }
+  return mask;
 }
 
 }  // namespace
@@ -249,10 +276,12 @@ SyntheticSpec ParseSyntheticSpec(std::string_view text) {
   const auto kind = std::find(kKindNames.begin(), kKindNames.end(), name);
   if (kind == kKindNames.end()) {
     throw InputError(
-        "[pattern] unknown synthetic mask '{}'; use wan, uniform, banded, one-dense or headline",
+        "[pattern] unknown synthetic mask '{}'; use wan, uniform, banded, one-dense, headline or "
+        "profile",
         name);
   }
   SyntheticSpec spec = DefaultSpec(static_cast<SyntheticKind>(kind - kKindNames.begin()));
+  const bool profile = spec.kind == SyntheticKind::kProfile;
   constexpr int64_t kMost = int64_t{1} << 20;
   for (size_t at = comma; at < text.size();) {
     const size_t end = std::min(text.find(',', at + 1), text.size());
@@ -262,7 +291,11 @@ SyntheticSpec ParseSyntheticSpec(std::string_view text) {
     const std::string_view key = item.substr(0, equals);
     const std::string_view value =
         equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
-    if (key == "heads")
+    if (key == "file" && profile)
+      spec.file = value;
+    else if (key == "step" && profile)
+      spec.step = ParseCount(key, value, 1, kMost);
+    else if (key == "heads" && !profile)
       spec.heads = ParseCount(key, value, 1, kMost);
     else if (key == "blocks")
       spec.blocks = ParseCount(key, value, 1, kMost);
@@ -272,16 +305,23 @@ SyntheticSpec ParseSyntheticSpec(std::string_view text) {
       spec.block_tokens = ParseCount(key, value, kMinBlockTokens, kMaxBlockTokens);
     else if (key == "seed")
       spec.seed = static_cast<uint64_t>(ParseCount(key, value, 0, INT64_MAX));
-    else if (key == "density")
+    else if (key == "density" && !profile)
       spec.density_ppm = ParseDensity(value);
     else
-      throw InputError("[pattern] synthetic mask: unknown '{}'; keys are {}", item, kKeys);
+      throw InputError("[pattern] synthetic mask: unknown '{}'; keys are {}", item,
+                       profile ? kProfileKeys : kKeys);
   }
+  if (profile && spec.file.empty())
+    throw InputError("[pattern] synthetic profile: file=FILE is missing");
   CheckSpec(spec);
   return spec;
 }
 
 std::string SyntheticSpecText(const SyntheticSpec& spec) {
+  if (spec.kind == SyntheticKind::kProfile) {
+    return fmt::format("profile,file={},step={},blocks={},seed={},batch={},block={}", spec.file,
+                       spec.step, spec.blocks, spec.seed, spec.batch, spec.block_tokens);
+  }
   return fmt::format("{},heads={},blocks={},density={}.{:06},seed={},batch={},block={}",
                      kKindNames[static_cast<size_t>(spec.kind)], spec.heads, spec.blocks,
                      spec.density_ppm / kDensityOne, spec.density_ppm % kDensityOne, spec.seed,
@@ -290,27 +330,28 @@ std::string SyntheticSpecText(const SyntheticSpec& spec) {
 
 BlockMask MakeSyntheticMask(const SyntheticSpec& spec) {
   CheckSpec(spec);
-  const int64_t tokens = spec.blocks * spec.block_tokens;
   const Lanes lanes = {spec.batch, spec.heads};
-  const BlockGrid grid = {tokens, tokens, spec.block_tokens};
+  const BlockGrid grid = GridOf(spec);
   if (spec.density_ppm == kDensityOne) return BlockMask::Dense(lanes, grid);
-  BlockMask mask(lanes, grid);
-  if (spec.density_ppm == 0) return mask;
-
+  if (spec.density_ppm == 0) return BlockMask(lanes, grid);
   const Style style = StyleOf(spec.kind);
-  const std::vector<SyntheticHead> heads = HeadsOf(spec, style);
   const bool even = spec.kind != SyntheticKind::kWan && spec.kind != SyntheticKind::kHeadline;
   const VideoActivity activity =
       DrawActivity(spec.seed, spec.blocks, even ? 0 : style.bumps, style.bump_height, style.parts);
-  for (int64_t item = 0; item < spec.batch; ++item) {
-    for (int64_t h = 0; h < spec.heads; ++h) {
-      // The passes of one step look alike and differ in the details.
-      SyntheticHead head = heads[static_cast<size_t>(h)];
-      head.seed = DrawBits(head.seed, 40, static_cast<uint64_t>(item));
-      WriteHead(head, activity, lanes.Lane(item, h), mask);
-    }
-  }
-  return mask;
+  return DrawMask(spec, HeadsOf(spec, style), activity);
+}
+
+BlockMask MakeProfileMask(const SyntheticSpec& spec, int64_t layer,
+                          std::span<const int64_t> density_ppm) {
+  SyntheticSpec drawn = spec;
+  drawn.heads = std::ssize(density_ppm);
+  CheckSpec(drawn);
+  const Style style = StyleOf(SyntheticKind::kWan);
+  // The layers of a step see one video.
+  const VideoActivity activity =
+      DrawActivity(spec.seed, spec.blocks, style.bumps, style.bump_height, style.parts);
+  const uint64_t seed = DrawBits(spec.seed, 50, static_cast<uint64_t>(layer));
+  return DrawMask(drawn, HeadsOfDensities(seed, spec.blocks, density_ppm), activity);
 }
 
 BlockMask MakeDriftingMask(const SyntheticSpec& spec, double position) {

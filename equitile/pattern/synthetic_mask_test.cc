@@ -75,6 +75,10 @@ TEST(SyntheticMask, TextAndSpecAreOneToOne) {
   EXPECT_EQ(spec.density_ppm, 50'000);
   EXPECT_EQ(spec.block_tokens, 128);
   EXPECT_EQ(spec.batch, 2);
+  const SyntheticSpec profile = ParseSyntheticSpec("profile,file=a/b.npy,step=11,blocks=9");
+  EXPECT_EQ(profile.file, "a/b.npy");
+  EXPECT_EQ(profile.step, 11);
+  EXPECT_EQ(ParseSyntheticSpec(SyntheticSpecText(profile)), profile);
   EXPECT_EQ(ParseSyntheticSpec("uniform,density=1").density_ppm, 1'000'000);
   EXPECT_EQ(ParseSyntheticSpec("uniform,density=0.123456").density_ppm, 123'456);
 }
@@ -88,17 +92,36 @@ TEST(SyntheticMask, RefusesWhatItDoesNotKnowAndSaysWhatItDoes) {
     }
     return "accepted";
   };
-  EXPECT_NE(message("wam").find("one-dense or headline"), std::string::npos);
-  EXPECT_NE(message("").find("one-dense or headline"), std::string::npos);
+  EXPECT_NE(message("wam").find("headline or profile"), std::string::npos);
+  EXPECT_NE(message("").find("headline or profile"), std::string::npos);
+  EXPECT_NE(message("profile").find("file=FILE"), std::string::npos);
+  EXPECT_NE(message("profile,file=f,heads=3").find("file, step, blocks"), std::string::npos);
+  EXPECT_NE(message("wan,step=3").find("heads, blocks, density"), std::string::npos);
   EXPECT_NE(message("wan,rows=3").find("heads, blocks, density"), std::string::npos);
   EXPECT_NE(message("wan,").find("heads, blocks, density"), std::string::npos);
-  for (const char* bad :
-       {"wan,heads=0", "wan,heads=x", "wan,heads=", "wan,heads", "wan,heads=3.5", "wan,blocks=-1",
-        "wan,blocks=9999999999", "wan,density=1.1", "wan,density=.", "wan,density=-0.1",
-        "wan,density=0.1234567", "wan,density=1e-2", "wan,density=99999999999999999999",
-        "wan,density=999999999999999999", "wan,density=1000000000000",
-        "wan,block=17", "wan,block=8", "wan,seed=-1", "wan,batch=0",
-        "wan,heads=1000000,blocks=1000000"}) {
+  for (const char* bad : {"wan,heads=0",
+                          "wan,heads=x",
+                          "wan,heads=",
+                          "wan,heads",
+                          "wan,heads=3.5",
+                          "wan,blocks=-1",
+                          "wan,blocks=9999999999",
+                          "wan,density=1.1",
+                          "wan,density=.",
+                          "wan,density=-0.1",
+                          "wan,density=0.1234567",
+                          "wan,density=1e-2",
+                          "wan,density=99999999999999999999",
+                          "wan,density=999999999999999999",
+                          "wan,density=1000000000000",
+                          "profile,file=f,step=0",
+                          "profile,file=f,step=x",
+                          "profile,file=f,density=0.1",
+                          "wan,block=17",
+                          "wan,block=8",
+                          "wan,seed=-1",
+                          "wan,batch=0",
+                          "wan,heads=1000000,blocks=1000000"}) {
     EXPECT_NE(message(bad), "accepted") << bad;
   }
 }
@@ -174,6 +197,26 @@ TEST(SyntheticMask, KindsAreWhatTheySay) {
     EXPECT_EQ(kept.back() - kept.front() + 1, static_cast<int32_t>(kept.size()));
     EXPECT_TRUE(banded.Get(3, q, q));
   }
+}
+
+TEST(SyntheticMask, ProfilesAreAsDenseAsTold) {
+  const SyntheticSpec spec = ParseSyntheticSpec("profile,file=f,blocks=128,batch=2");
+  const std::vector<int64_t> densities = {0,       7'000,   20'000,  73'000,  150'000,
+                                          300'000, 466'000, 700'000, 900'000, 1'000'000};
+  for (int64_t layer : {0, 1, 7}) {
+    const BlockMask mask = MakeProfileMask(spec, layer, densities);
+    EXPECT_EQ(mask.lanes(), (Lanes{2, 10}));
+    EXPECT_EQ(mask, MakeProfileMask(spec, layer, densities));
+    for (int64_t lane = 0; lane < mask.LaneCount(); ++lane) {
+      const double is = static_cast<double>(mask.LaneKept(lane)) / (128 * 128);
+      const double wanted = 1e-6 * static_cast<double>(densities[static_cast<size_t>(lane % 10)]);
+      EXPECT_NEAR(is, std::max(wanted, 1.0 / 128), 0.04) << "layer " << layer << ", lane " << lane;
+      for (int64_t q = 0; q < 128; ++q) ASSERT_GT(mask.RowCount(lane, q), 0);
+    }
+    EXPECT_NE(mask, MakeProfileMask(spec, layer + 1, densities));
+  }
+  EXPECT_THROW(MakeSyntheticMask(spec), InputError);
+  EXPECT_THROW(MakeProfileMask(spec, 0, {}), InputError);
 }
 
 // Pinned so that a change of platform or compiler that changes bits is seen.

@@ -296,6 +296,27 @@ def test_masks_that_cannot_be_used(equitile, tmp_path):
     equitile("plan", "--synthetic", "squares", "--for-ranks", "4").must_be_refused("squares")
 
 
+def test_profiles_have_the_densities_of_the_file(equitile, tmp_path):
+    densities = np.random.default_rng(3).random((4, 3, 5)).astype(np.float16)
+    np.save(tmp_path / "d.npy", densities)
+    spec = "profile,file=d.npy,step=2,blocks=64"
+    said = plan(equitile, "--synthetic", spec, "--for-ranks", "2", "--planner", "ulysses,fractional")
+    assert len(said["layers"]) == 3
+    for layer, wanted in zip(said["layers"], densities[1]):
+        assert layer["mask"]["density"] == pytest.approx(wanted.astype(float).mean(), abs=0.04)
+    equitile("plan", "--synthetic", "profile,file=d.npy,step=5", "--for-ranks", "2").must_be_refused("step 5", "4 steps")
+    equitile("plan", "--synthetic", "profile", "--for-ranks", "2").must_be_refused("file=FILE")
+    equitile("plan", "--synthetic", "profile,file=absent.npy", "--for-ranks", "2").must_be_refused("absent.npy")
+
+
+# As few heads as Wan2.1 1.3B has, dealt out whole, leave most of eight ranks idle.
+def test_the_stored_profile_is_uneven(equitile, data):
+    spec = f"profile,file={data.parent.parent}/models/profiles/wan21_1.3b.density.npy,step=25,blocks=64"
+    said = plan(equitile, "--synthetic", spec, "--for-ranks", "8", "--planner", "ulysses,fractional")
+    rho = {summary["planner"]: summary["rho_mean"] for summary in said["summary"]["plans"]}
+    assert rho["ulysses"] > 2 and rho["fractional"] < 1.05
+
+
 @pytest.mark.parametrize("text", ["{", "{}", '{"version": 2}', "[]", '{"version": 1, "row_owner": 3}', "nonsense"])
 def test_files_that_are_no_plan(equitile, tmp_path, text):
     (tmp_path / "p.json").write_text(text)
