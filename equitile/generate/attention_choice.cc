@@ -27,6 +27,10 @@ void CheckMaskGrid(const MaskTable& mask, const std::string& path, const Generat
   if (grid->text_before != 0 || grid->text_after != 0) {
     throw InputError("{}: has text tokens; the self-attention of Wan has none", path);
   }
+  if (grid->home != video.home) {
+    throw InputError("{}: was made with token order {}, this run has {}", path,
+                     TokenOrderName(grid->home), TokenOrderName(video.home));
+  }
   throw InputError(
       "{}: is for a grid of {}x{}x{} tokens (frames, height, width), the video has "
       "{}x{}x{}",
