@@ -107,7 +107,9 @@ GenerateRequest RequestOf(const GenerateFlags& flags) {
     const int64_t recorded = recipe.Has("ranks") ? recipe.Integer("ranks") : 1;
     options.ranks = static_cast<int32_t>(flags.ranks.ranks.value_or(recorded));
   }
-  return CheckedRequest(std::move(recipe), options);
+  GenerateRequest request = CheckedRequest(std::move(recipe), options);
+  for (const std::string& remark : request.remarks) Remark(remark);
+  return request;
 }
 
 RanksRequest RanksOf(const GenerateFlags& flags, const GenerateRequest& request) {

@@ -1,18 +1,17 @@
 #include "equitile/generate/attention_choice.h"
 
 #include "equitile/base/error.h"
+#include "equitile/base/hash.h"
+#include "equitile/io/json_value.h"
+#include "equitile/io/pattern_file.h"
 #include "equitile/model/sampling/denoise.h"
 
 namespace equitile {
 namespace {
 
 std::string CheckAttention(std::string_view what, std::string_view text) {
-  const AttentionSpec spec = ParseAttention(text);
-  const bool known = spec.kind <= AttentionKind::kMask || spec.kind == AttentionKind::kPredict ||
-                     spec.kind == AttentionKind::kObserve;
-  if (!known || (spec.kind != AttentionKind::kMask && !spec.file.empty()))
-    throw InputError("{} {}: must be dense, mask:FILE, predict or observe", what, text);
-  return spec.Text();
+  static_cast<void>(what);  // the message names the flag itself
+  return ParseAttention(text).Text();
 }
 
 // How many steps are dense unless somebody says otherwise.
@@ -102,8 +101,40 @@ MaskTable ReadMasks(const std::filesystem::path& path, const GenerationConfig& c
 
 }  // namespace
 
-ChosenSparsity ChooseSparsity(const Recipe& recipe, const GenerationConfig& config,
-                              const WanConfig& model) {
+namespace {
+
+bool NeedsPattern(const AttentionSpec& spec) {
+  return spec.kind == AttentionKind::kPattern || spec.kind == AttentionKind::kPatternPredict;
+}
+
+void ReadPattern(const SparsityUse& use, ChosenSparsity& chosen) {
+  const AttentionSpec& spec = chosen.options.attention;
+  std::filesystem::path path = spec.file;
+  if (path.empty()) {
+    path = use.folder / "pattern.json";
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) {
+      throw InputError("--attention {}: {} has no pattern.json; give a file, as in {}:FILE",
+                       spec.Text(), use.folder.string(), spec.Text());
+    }
+  }
+  const std::string text = ReadTextFile(path);
+  auto file = std::make_shared<const PatternFile>(ParsePatternFile(text, path.string()));
+  chosen.warning = CheckPatternFits(*file,
+                                    {.model = use.fingerprint,
+                                     .layers = use.model.layers,
+                                     .heads = use.model.heads,
+                                     .grid = VideoGrid(use.model, use.config)},
+                                    path.string());
+  chosen.hash = Hasher().Add(std::string_view(text)).Digest();
+  chosen.options.pattern = std::move(file);
+}
+
+}  // namespace
+
+ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
+  const GenerationConfig& config = use.config;
+  const WanConfig& model = use.model;
   ChosenSparsity chosen;
   SparsityOptions& options = chosen.options;
   options.attention = ParseAttention(recipe.Text("attention"));
@@ -116,8 +147,11 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const GenerationConfig& conf
                      .dense_last_step = recipe.IsOn("dense_last_step")};
   options.share_passes = recipe.IsOn("share_passes");
   options.cache_bound = ParseCache(recipe.Text("cache"));
-  if (options.attention.kind == AttentionKind::kMask)
+  if (options.attention.kind == AttentionKind::kMask) {
     options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
+  } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
+    ReadPattern(use, chosen);
+  }
   CheckSparsity(options, config.steps, model.layers);
   return chosen;
 }

@@ -23,12 +23,19 @@ std::filesystem::path AttentionFile(const std::string& attention);  // "" where 
 
 struct ChosenSparsity {
   SparsityOptions options;
-  uint64_t hash = 0;  // of what the files hold; 0 without files
+  uint64_t hash = 0;    // of what the files hold; 0 without files
+  std::string warning;  // in one line; "": none
 };
 
-// What the recipe asks for, with the files that it names. Throws InputError where they do not fit
-// the video, or it cannot work.
-ChosenSparsity ChooseSparsity(const Recipe& recipe, const GenerationConfig& config,
-                              const WanConfig& model);
+struct SparsityUse {
+  GenerationConfig config;
+  WanConfig model;
+  std::filesystem::path folder;  // of the model
+  uint64_t fingerprint = 0;      // of its weights
+};
+
+// What the recipe asks for, with the files that it names; a pattern without a file is the model's
+// own. Throws InputError where they do not fit the video, or it cannot work.
+ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use);
 
 }  // namespace equitile

@@ -109,7 +109,12 @@ uint64_t Fingerprint(const CheckpointFolder& folder) {
 // Files that the recipe names are read; what they hold becomes part of it.
 void ReadNamedFiles(GenerateRequest& request) {
   Recipe& recipe = request.recipe;
-  ChosenSparsity chosen = ChooseSparsity(recipe, request.config, request.transformer);
+  const uint64_t fingerprint = Fingerprint(request.folder);
+  ChosenSparsity chosen = ChooseSparsity(recipe, {.config = request.config,
+                                                  .model = request.transformer,
+                                                  .folder = request.folder.root(),
+                                                  .fingerprint = fingerprint});
+  if (!chosen.warning.empty()) request.remarks.push_back(chosen.warning);
   if (chosen.hash != 0) recipe.Find("mask_hash", HashText(chosen.hash));
   if (chosen.options.attention.IsSparse())
     recipe.Settle("dense_steps", fmt::format("{}", chosen.options.warm_up.dense_steps));
@@ -119,7 +124,7 @@ void ReadNamedFiles(GenerateRequest& request) {
     request.machine = ParseMachineFile(text, recipe.Text("machine"));
     recipe.Find("machine_hash", HashText(Hasher().Add(std::string_view(text)).Digest()));
   }
-  recipe.Find("model_fingerprint", HashText(Fingerprint(request.folder)));
+  recipe.Find("model_fingerprint", HashText(fingerprint));
 }
 
 // A recorded run is made again with the SIMD target that it had, where this machine has that too.

@@ -24,7 +24,8 @@ struct GenerateRequest {
   GenerationConfig config;  // seed: of the task
   WanConfig transformer;
   SparsityOptions sparsity = {};        // masks: for `config.Passes()` items
-  std::optional<Machine> machine = {};  // rates that auto plans with
+  std::optional<Machine> machine = {};    // rates that auto plans with
+  std::vector<std::string> remarks = {};  // what is worth knowing before it begins
 
   VideoOptions VideoOf(const GenerateTask& task) const;
 };

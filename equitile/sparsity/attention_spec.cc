@@ -20,12 +20,12 @@ constexpr std::array<NamedKind, 12> kKinds = {{
     {"dense", AttentionKind::kDense, false, false, ""},
     {"mask", AttentionKind::kMask, true, true, ""},
     {"pattern", AttentionKind::kPattern, false, true, ""},
-    {"predict", AttentionKind::kPredict, false, true, "mass,min,refresh,tail,guard"},
+    {"predict", AttentionKind::kPredict, false, true, "mass,min,refresh,tail"},
     {"observe", AttentionKind::kObserve, false, true, "mass,min,at,refresh,tail"},
-    {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail,guard"},
+    {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail"},
     {"svg", AttentionKind::kSvg, false, false, "density"},
     {"radial", AttentionKind::kRadial, false, false, ""},
-    {"sta", AttentionKind::kSta, false, false, "density"},
+    {"sta", AttentionKind::kSta, false, false, ""},
     {"sparge", AttentionKind::kSparge, false, false, "density"},
     {"window:spatial", AttentionKind::kWindowSpatial, false, false, "density"},
     {"window:temporal", AttentionKind::kWindowTemporal, false, false, "density"},
@@ -59,7 +59,6 @@ AttentionSpec DefaultsOf(AttentionKind kind) {
       spec.tail = Tail::kMean;
       break;
     case AttentionKind::kSvg:
-    case AttentionKind::kSta:
     case AttentionKind::kWindowSpatial:
     case AttentionKind::kWindowTemporal:
       spec.density = 0.30;
@@ -144,7 +143,6 @@ class Parser {
     if (key == "mass") spec_.mass = Share(key, value);
     if (key == "min") spec_.min = Share(key, value);
     if (key == "density") spec_.density = Share(key, value);
-    if (key == "guard") spec_.guard = Share(key, value);
     if (key == "at") spec_.at = Count(key, value);
     if (key == "refresh") {
       spec_.refresh = value == "never" ? std::nullopt : std::optional(Count(key, value));
@@ -194,7 +192,6 @@ std::string AttentionSpec::Text() const {
     items.push_back(refresh ? fmt::format("refresh={}", *refresh) : "refresh=never");
   if (tail != defaults.tail)
     items.push_back(fmt::format("tail={}", tail == Tail::kMean ? "mean" : "none"));
-  if (guard) items.push_back(fmt::format("guard={}", *guard));
   std::string text(Named(kind).name);
   for (size_t i = 0; i < items.size(); ++i) text += (i == 0 ? ":" : ",") + items[i];
   return text;

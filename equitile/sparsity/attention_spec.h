@@ -36,7 +36,6 @@ struct AttentionSpec {
   std::optional<int64_t> refresh;  // computed steps; nothing: never
   std::optional<int64_t> at;       // observe: step, counted from 1 as people do; nothing: by itself
   Tail tail = Tail::kNone;
-  std::optional<double> guard;  // predict: blocks less like themselves than this are kept
   double density = 0;           // baselines
 
   std::string Text()

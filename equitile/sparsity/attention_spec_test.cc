@@ -16,12 +16,11 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
   EXPECT_EQ(predict.refresh, 1);
   EXPECT_TRUE(predict.file.empty());
   const AttentionSpec dials =
-      ParseAttention("predict:p.json,mass=0.9,min=0.1,refresh=4,tail=none,guard=0.3");
+      ParseAttention("predict:p.json,mass=0.9,min=0.1,refresh=4,tail=none");
   EXPECT_EQ(dials.file, "p.json");
   EXPECT_EQ(dials.mass, 0.9);
   EXPECT_EQ(dials.refresh, 4);
   EXPECT_EQ(dials.tail, Tail::kNone);
-  EXPECT_EQ(dials.guard, 0.3);
   const AttentionSpec observe = ParseAttention("observe:dir:x/p.json:mass=0.8,at=5,refresh=never");
   EXPECT_EQ(observe.file, "dir:x/p.json");
   EXPECT_EQ(observe.mass, 0.8);
@@ -34,9 +33,9 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
 
 TEST(AttentionSpec, TextReadsBack) {
   for (const char* text :
-       {"dense", "mask:m.npy", "predict", "predict:mass=0.5,tail=none", "predict:p.json,guard=0.25",
+       {"dense", "mask:m.npy", "predict", "predict:mass=0.5,tail=none", "predict:p.json,min=0.25",
         "observe:mass=0.8,at=3", "observe:p.json,refresh=7", "pattern+predict:p.json,refresh=never",
-        "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta:density=0.1", "sparge",
+        "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta", "sparge",
         "window:spatial", "window:temporal:density=0.4"}) {
     EXPECT_EQ(ParseAttention(text).Text(), text);
   }
@@ -47,7 +46,7 @@ TEST(AttentionSpec, NamesWhatIsWrong) {
        {"", "dens", "dense:x", "mask", "mask:",
 
         "predict:mass=2", "predict:mass=-0.1", "predict:mass=0.5x", "predict:at=3",
-        "predict:refresh=0", "predict:tail=some", "observe:guard=1", "radial:density=0.5",
+        "predict:refresh=0", "predict:tail=some", "predict:guard=1", "radial:density=0.5",
         "svg:f.json", "window", "window:diagonal", "predict:mass=nan", "observe:at=0"}) {
     try {
       const AttentionSpec spec = ParseAttention(text);

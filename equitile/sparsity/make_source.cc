@@ -4,7 +4,11 @@
 
 #include "equitile/base/error.h"
 #include "equitile/sparsity/observe_masks.h"
+#include "equitile/sparsity/pattern_masks.h"
 #include "equitile/sparsity/predict_masks.h"
+#include "equitile/sparsity/sparge_masks.h"
+#include "equitile/sparsity/static_masks.h"
+#include "equitile/sparsity/svg_masks.h"
 
 namespace equitile {
 namespace {
@@ -17,20 +21,27 @@ LaneMasks ShapeOf(const SourceContext& context, Tail tail) {
                     .tails = std::vector<Tail>(static_cast<size_t>(context.lanes.Count()), tail)});
 }
 
-std::unique_ptr<MaskSource> Predicted(const SparsityOptions& options,
-                                      const SourceContext& context) {
+PredictOptions PredictingOf(const SparsityOptions& options, const SourceContext& context) {
   const AttentionSpec& spec = options.attention;
   PredictOptions predict;
   predict.rule = {.mass = spec.mass, .min = spec.min};
+  if (options.pattern) predict.mass_of_head = PredictMassOf(options.pattern, spec.mass);
   predict.refresh = spec.refresh.value_or(context.Steps());
   predict.share_passes = options.share_passes;
-  return std::make_unique<PredictMasks>(context, ShapeOf(context, spec.tail), predict);
+  return predict;
+}
+
+StaticMaskPlace PlaceOf(const SourceContext& context) {
+  return {.lanes = context.lanes,
+          .grid = context.token_grid,
+          .block_tokens = context.grid.block_tokens};
 }
 
 std::unique_ptr<MaskSource> Observed(const SparsityOptions& options, const SourceContext& context) {
   const AttentionSpec& spec = options.attention;
   ObserveOptions observe;
   observe.rule = {.mass = spec.mass, .min = spec.min};
+  if (options.pattern) observe.mass_of_head = ObserveMassOf(options.pattern, spec.mass);
   observe.at = options.ObservedStep();
   observe.refresh = spec.refresh;
   observe.share_passes = options.share_passes;
@@ -44,12 +55,32 @@ std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceCon
     case AttentionKind::kMask:
       return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
     case AttentionKind::kPredict:
-      return Predicted(options, context);
+      return std::make_unique<PredictMasks>(context, ShapeOf(context, options.attention.tail),
+                                            PredictingOf(options, context));
     case AttentionKind::kObserve:
       return Observed(options, context);
-    default:
-      EQ_CHECK(false, "{}", options.attention.Text());
+    case AttentionKind::kPattern:
+      return std::make_unique<PatternMasks>(context, options.pattern, std::nullopt);
+    case AttentionKind::kPatternPredict:
+      return std::make_unique<PatternMasks>(context, options.pattern,
+                                            PredictingOf(options, context));
+    case AttentionKind::kSvg:
+      return std::make_unique<SvgMasks>(context, SvgOptions{.density = options.attention.density});
+    case AttentionKind::kRadial:
+      return std::make_unique<ConstantMasks>(RadialMasks(PlaceOf(context)));
+    case AttentionKind::kSta:
+      return std::make_unique<ConstantMasks>(SlidingTileMasks(PlaceOf(context)));
+    case AttentionKind::kSparge:
+      return std::make_unique<SpargeMasks>(context,
+                                           SpargeOptions{.top_k = options.attention.density});
+    case AttentionKind::kWindowSpatial:
+      return std::make_unique<ConstantMasks>(
+          WindowMasks(PlaceOf(context), HeadMode::kDiagonal, options.attention.density));
+    case AttentionKind::kWindowTemporal:
+      return std::make_unique<ConstantMasks>(
+          WindowMasks(PlaceOf(context), HeadMode::kMultiDiagonal, options.attention.density));
   }
+  EQ_CHECK(false, "attention {}", static_cast<int>(options.attention.kind));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "equitile/io/pattern_file.h"
 #include "equitile/sparsity/attention_spec.h"
 #include "equitile/sparsity/file_masks.h"
 #include "equitile/sparsity/source_context.h"
@@ -17,7 +18,8 @@ struct SparsityOptions {
   AttentionSpec attention;
   WarmUpOptions warm_up;
   bool share_passes = false;          // masks of the conditional pass for all passes
-  std::optional<MaskTable> masks;     // for AttentionKind::kMask
+  std::shared_ptr<const PatternFile> pattern;  // where the attention names a pattern file
+  std::optional<MaskTable> masks;
   std::optional<double> cache_bound;  // steps are skipped (EasyCache); nothing: none
 
   // The blocks of what is computed for so many tokens: those of the files, where there are some.

@@ -13,10 +13,7 @@ ObserveMasks::ObserveMasks(const SourceContext& context, LaneMasks shape, Observ
     : context_(context),
       options_(std::move(options)),
       dense_(BlockMask::Dense(context.lanes, context.grid)),
-      masks_(std::move(shape), context.layers) {
-  EQ_CHECK(options_.mass_of_head.empty() ||
-           std::ssize(options_.mass_of_head) == context.layers * context.lanes.heads);
-}
+      masks_(std::move(shape), context.layers) {}
 
 bool ObserveMasks::Observes(const SelfAttentionCall& call) const {
   const int64_t age = masks_.AgeOf(call.layer);
@@ -39,11 +36,8 @@ void ObserveMasks::Observe(const SelfAttentionCall& call, const LaneMasks& masks
     const Lanes& lanes = context_.lanes;
     if (options_.share_passes && lanes.BatchOf(row.lane) > 0) continue;
     MassRule rule = options_.rule;
-    if (!options_.mass_of_head.empty()) {
-      rule.mass =
-          options_
-              .mass_of_head[static_cast<size_t>(call.layer * lanes.heads + lanes.HeadOf(row.lane))];
-    }
+    if (options_.mass_of_head)
+      rule.mass = options_.mass_of_head(call.sigma, call.layer, lanes.HeadOf(row.lane));
     for (size_t j = 0; j < integers.size(); ++j) {
       const double share = static_cast<double>(row.masses[j]) * kWholeMass;
       integers[j] =

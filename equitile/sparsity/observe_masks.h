@@ -14,7 +14,7 @@ namespace equitile {
 
 struct ObserveOptions {
   MassRule rule{.mass = 0.99};
-  std::vector<double> mass_of_head;  // [layers][heads] instead of rule.mass; empty: one for all
+  HeadMass mass_of_head;       // instead of rule.mass; none: one for all
   int64_t at = 0;                    // the first step that is observed, counted from 0
   std::optional<int64_t> refresh;    // computed steps until the next one is; nothing: never
   bool share_passes = false;         // the conditional pass's masks for all passes

@@ -34,8 +34,6 @@ PredictMasks::PredictMasks(const SourceContext& context, LaneMasks shape, Predic
       strips_(ProblemOf(context, shape), context.head_dim, *context.comm, *context.pool),
       scratch_(static_cast<size_t>(context.pool->Threads())),
       row_(scratch_.size()) {
-  EQ_CHECK(options_.mass_of_head.empty() ||
-           std::ssize(options_.mass_of_head) == context.layers * context.lanes.heads);
   for (std::vector<uint32_t>& row : row_) row.resize(static_cast<size_t>(context.grid.KvBlocks()));
 }
 
@@ -59,10 +57,8 @@ LaneMasks PredictMasks::Predict(const SelfAttentionCall& call) {
     const int64_t lane = strips_.lanes()[i];
     if (options_.share_passes && context_.lanes.BatchOf(lane) > 0) continue;
     MassRule rule = options_.rule;
-    if (!options_.mass_of_head.empty()) {
-      rule.mass = options_.mass_of_head[static_cast<size_t>(call.layer * context_.lanes.heads +
-                                                            context_.lanes.HeadOf(lane))];
-    }
+    if (options_.mass_of_head)
+      rule.mass = options_.mass_of_head(call.sigma, call.layer, context_.lanes.HeadOf(lane));
     const MassPredictor predictor(strips_.MeansOf(i), call.scale);
     context_.pool->ParallelFor(rows, [&](int64_t q_block, int thread) {
       std::vector<float>& scratch = scratch_[static_cast<size_t>(thread)];

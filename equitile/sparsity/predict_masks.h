@@ -14,7 +14,7 @@ namespace equitile {
 
 struct PredictOptions {
   MassRule rule{.mass = 0.95, .min = 0.05};
-  std::vector<double> mass_of_head;  // [layers][heads] instead of rule.mass; empty: one for all
+  HeadMass mass_of_head;       // instead of rule.mass; none: one for all
   int64_t refresh = 1;               // computed steps for which a mask is kept
   bool share_passes = false;         // the conditional pass's masks for all passes
 };

@@ -151,7 +151,11 @@ TEST(PredictMasks, HeadsMayHaveTheirOwnShares) {
   const LayerWorld world{LayerCase{}};
   PredictOptions options;
   options.rule = {.mass = 0.5, .min = 0};
-  options.mass_of_head = {0.1, 0.1, 0.1, 1.0, 0.5, 0.0};  // [layers][heads]; layer 1 is run
+  options.mass_of_head = [](double sigma, int64_t layer, int64_t head) {
+    EXPECT_EQ(sigma, 0.5);
+    EXPECT_EQ(layer, 1);
+    return std::array{1.0, 0.5, 0.0}[static_cast<size_t>(head)];
+  };
   const LaneMasks masks = Predicted(world, Shape(world.test()), options, 2)[0];
   for (const int64_t item : {0, 1}) {
     EXPECT_EQ(masks.blocks().LaneKept(3 * item),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "equitile/base/thread_pool.h"
@@ -10,6 +11,9 @@
 #include "equitile/pattern/token_grid.h"
 
 namespace equitile {
+
+// The share of attention that a head shall keep, by the noise level of the step.
+using HeadMass = std::function<double(double sigma, int64_t layer, int64_t head)>;
 
 struct SourceContext {
   Communicator* comm = nullptr;

@@ -15,7 +15,24 @@ MINI = ROOT / "models/wan-mini"
 FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 128, "-H", 96, "--video-frames", 9,
          "--steps", 5]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
 SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
-           "observe:mass=0.5,tail=none,at=1,refresh=2"]
+           "observe:mass=0.5,tail=none,at=1,refresh=2", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg", "radial", "sta",
+           "sparge", "window:spatial", "window:temporal", "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
+MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
+         {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
+
+
+def pattern_file(equitile, tmp_path, **changes):
+    """A pattern of all modes in every layer, other ones at low noise."""
+    made = equitile("generate", *FLAGS, "-o", "any.mp4", EQUITILE_MODEL=str(MINI))
+    assert made.code == 0, made.err
+    model = json.loads((tmp_path / "any.json").read_text())["parameters"]["model_fingerprint"]
+    heads = [{"density": 0.5, "error": 0.0, **mode} for mode in MODES]
+    file = {"version": 1, "kind": "pattern", "model": model, "grid": [3, 6, 8], "text": {"before": 0, "after": 0}, "block": 64,
+            "home_order": "fhw", "layers": 6, "heads": 6, "calibration": {"prompts": [], "seeds": []}, "objective": "budget",
+            "dials": {}, "totals": {"density": 0.5, "predicted_speedup": 1.0}, "measured": {},
+            "ranges": [{"sigma": [0.5, 1], "layers": [heads[i:] + heads[:i] for i in range(6)]},
+                       {"sigma": [0, 0.5], "layers": [heads[::-1]] * 6}]}
+    (tmp_path / "p.json").write_text(json.dumps({**file, **changes}))
 
 
 @pytest.fixture
@@ -33,9 +50,12 @@ def latents(generate, tmp_path, *args):
 
 
 @pytest.mark.parametrize("attention", SOURCES)
-def test_same_bits_on_any_ranks_and_threads(generate, tmp_path, attention):
+def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attention):
+    if "p.json" in attention:
+        pattern_file(equitile, tmp_path)
     one = latents(generate, tmp_path, "--attention", attention, "-t", 1)
-    assert one != latents(generate, tmp_path)
+    if attention != "sta":  # whose windows of tiles are larger than this video
+        assert one != latents(generate, tmp_path)
     for flags in ["-t", 2], ["--ranks", 2], ["--ranks", 3, "--planner", "ulysses"], ["--ranks", 5, "-t", 1]:
         assert latents(generate, tmp_path, "--attention", attention, *flags) == one, flags
 
@@ -109,6 +129,18 @@ def test_says_what_was_left_out(generate, tmp_path):
     assert sidecar["parameters"]["attention"] == "predict:mass=0.5" and sidecar["parameters"]["dense_steps"] == "1"
     again = generate("--from", "a.json", "--save-latents", "again.st")
     assert again.code == 0, again.err
+
+
+def test_patterns_of_something_else(equitile, generate, tmp_path):
+    use = ["--attention", "pattern:p.json", "--save-latents", "a.st"]
+    pattern_file(equitile, tmp_path, model="0123456789abcdef")
+    generate(*use).must_be_refused("p.json", "model")
+    pattern_file(equitile, tmp_path, version=2)
+    generate(*use).must_be_refused("p.json", "version")
+    pattern_file(equitile, tmp_path, grid=[3, 6, 9])
+    other = generate(*use)
+    assert other.code == 0 and other.err.count("p.json") == 1, other.err  # a warning, in one line
+    generate("--attention", "pattern", "-o", "a.mp4").must_be_refused("pattern.json", "pattern:FILE")
 
 
 @pytest.mark.parametrize("flags, mentions", [

@@ -1,0 +1,52 @@
+// Masks of a pattern file: a mode per head, by the noise level of the step; alone, or filled up by
+// prediction to what the file says that the head needs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "equitile/io/pattern_file.h"
+#include "equitile/sparsity/mask_source.h"
+#include "equitile/sparsity/predict_masks.h"
+#include "equitile/sparsity/source_context.h"
+
+namespace equitile {
+
+// The file's masses for `predict` (p) or `observe` (theta); heads without one take `otherwise`.
+HeadMass PredictMassOf(std::shared_ptr<const PatternFile> file, double otherwise);
+HeadMass ObserveMassOf(std::shared_ptr<const PatternFile> file, double otherwise);
+
+// Of a layer at a noise level, for the video of the context, which may be of another grid.
+LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, double sigma,
+                         int64_t layer);
+
+class PatternMasks final : public MaskSource {
+ public:
+  // predict: nothing for the modes alone. Its masses come from the file where it has them.
+  PatternMasks(const SourceContext& context, std::shared_ptr<const PatternFile> file,
+               std::optional<PredictOptions> predict);
+
+  LaneMasks MaskFor(const SelfAttentionCall& call) override;
+  int64_t Bytes() const override;
+  SourceState State() const override;
+  void Restore(const SourceState& state) override { restored_ = state; }
+
+ private:
+  struct Part {  // of one layer in one range of noise
+    LaneMasks modes;
+    std::unique_ptr<PredictMasks> predicted;
+  };
+  // The number of the file's range that a noise level falls into.
+  int64_t RangeOf(double sigma) const;
+  Part& At(const SelfAttentionCall& call);
+
+  SourceContext context_;
+  std::shared_ptr<const PatternFile> file_;
+  std::optional<PredictOptions> predict_;
+  std::map<std::pair<int64_t, int32_t>, Part> parts_;  // by range and layer
+  SourceState restored_;
+};
+
+}  // namespace equitile
