@@ -60,7 +60,7 @@ def test_what_counts_more(generate, equitile, tmp_path):
     ("c.json", '{"stepz": 3}', ["c.json", "unknown key 'stepz'", "steps"]),
     ("c.toml", "stepz = 3", ["c.toml", "unknown key 'stepz'", "steps"]),
     ("c.toml", "steps = 2\nsteps = 3", ["c.toml, line 2", "'steps' is there twice"]),
-    ("c.toml", "steps = 0", ["c.toml", "--steps 0", "from 1 to 1000"]),
+    ("c.toml", "cfg-scale = -1", ["c.toml", "--cfg-scale -1", "from 0 to 1000"]),
     ("c.toml", "[video]\nsteps = 3", ["c.toml, line 1", "tables"]),
     ("c.json", '{"steps": [3]}', ["c.json", "'steps' must be"]),
     ("c.json", '{"steps": 3', ["c.json", "not JSON"]),
@@ -165,14 +165,14 @@ def write_masks(folder):
         (folder / f"{name}.json").write_text(json.dumps({"version": 1, "block": 16, "q_tokens": 24, "kv_tokens": 24}))
 
 
-def differing(folder, first, second, command=("generate", "--save-latents", "a.st")):
+def differing(folder, first, second, command=("generate", "--save-latents", "out.st")):
     """Two ranks with flags of their own: refused soon, in one line of ours; that line."""
     base = [os.environ["EQUITILE"], *command]
     words = [*MPIRUN, "-n", 1, *base, *first, ":", "-n", 1, *base, *second]
-    done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(list(map(str, words)), cwd=folder, capture_output=True, text=True, timeout=60)
     lines = [line for line in done.stderr.splitlines() if line.startswith("equitile: ")]
     assert done.returncode == 2 and len(lines) == 1, done.stderr
-    assert not (folder / "a.st").exists()
+    assert not (folder / "out.st").exists()
     return lines[0]
 
 
@@ -183,12 +183,9 @@ def test_ranks_agree_on_the_whole_recipe(tmp_path):
     write_masks(tmp_path)
     base = ["-m", MINI, "-p", "a star", *SMALL]
     for first, second, name in (
-            ([], ["--machine", "fast.json"], "file of the machine"), (["--machine", "fast.json"], [], "file of the machine"),
-            (["--machine", "fast.json"], ["--machine", "slow.json"], "machine"),
-            (["--attention", "mask:a.npy"], ["--attention", "mask:b.npy"], "mask"), ([], ["--attention", "mask:b.npy"], "attention"),
-            ([], ["--planner", "ulysses"], "layout"), ([], ["--trace", "t.json"], "--trace"), ([], ["--reuse-threshold", 1.1], "reuse threshold"),
-            ([], ["--no-reproducible"], "reproducibility"), ([], ["--wire", "bf16"], "wire"), ([], ["--vae-tiling"], "vae tiling"),
-            ([], ["-o", "a.gif"], "output"), ([], ["--weights", "bf16"], "weights")):
+            ([], ["--machine", "fast.json"], "file of the machine"), (["--machine", "fast.json"], ["--machine", "slow.json"], "machine"),
+            (["--attention", "mask:a.npy"], ["--attention", "mask:b.npy"], "mask"), ([], ["--planner", "ulysses"], "layout"),
+            ([], ["--trace", "t.json"], "--trace")):
         line = differing(tmp_path, [*base, *first], [*base, *second])
         assert f"rank 1 has another {name} than rank 0" in line, line
 
@@ -198,8 +195,7 @@ def test_ranks_of_other_commands_agree_too(tmp_path):
     write_masks(tmp_path)
     base = ["-m", MINI, *SMALL]
     masks = [["--attention", f"mask:{name}.npy"] for name in "ab"]
-    for first, second, name in ((*masks, "mask"), ([], masks[1], "attention"), ([], ["--cfg-scale", 2], "guidance"),
-                                ([], ["-t", "1,2"], "--threads")):
+    for first, second, name in ((*masks, "mask"), ([], ["--cfg-scale", 2], "guidance"), ([], ["-t", "1,2"], "--threads")):
         verify = ("verify", "-p", "a star", *[word for word in base if word not in ("-t", 1)])
         line = differing(tmp_path, first, second, verify)
         assert f"rank 1 has another {name} than rank 0" in line, line
