@@ -70,7 +70,7 @@ class Command {
 TEST(ANewField, IsAFlagWithHelp) {
   EXPECT_EQ(Command({"--sparkle", "3"}).recipe().Integer("sparkle"), 3);
   const std::string help = Command({}).Help();
-  EXPECT_NE(help.find("--sparkle N [0]"), std::string::npos) << help;
+  EXPECT_NE(help.find("--sparkle N=0"), std::string::npos) << help;
   EXPECT_NE(help.find("how much glitter"), std::string::npos);
   EXPECT_EQ(Refusal([] {
               Command({"--sparkle", "10"});
