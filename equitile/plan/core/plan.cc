@@ -212,6 +212,15 @@ std::vector<int32_t> Plan::RowOwners(int64_t lane) const {
   return owners;
 }
 
+bool Plan::KeepsLanesWhole() const {
+  const auto on_one_rank = [](const RowRuns& runs) {
+    return std::all_of(runs.begin(), runs.end(),
+                       [&](const RowRun& run) { return run.rank == runs.front().rank; });
+  };
+  return movement() == Movement::kExchange && !needed_kv_only() &&
+         std::all_of(parts_.row_maps.begin(), parts_.row_maps.end(), on_one_rank);
+}
+
 bool Plan::SplitsRows() const { return movement() == Movement::kRing && stages_ > 1; }
 
 Plan MakeRingPlan(const Problem& problem, PlannerLabel label, std::span<const UlyssesGroup> groups,

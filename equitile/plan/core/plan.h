@@ -139,8 +139,8 @@ class Plan {
   // Ring: R; exchange: number of head groups, at least 1.
   int32_t Stages() const { return stages_; }
   bool SplitsRows() const;  // partial results are merged: not bit-reproducible
-  // Its kind of layout never divides a lane (ulysses).
-  bool KeepsLanesWhole() const { return movement() == Movement::kExchange && !needed_kv_only(); }
+  // An exchange of whole lanes with all their keys (ulysses).
+  bool KeepsLanesWhole() const;
   uint64_t hash() const { return HashParts(parts_); }  // computed at every call
 
   friend bool operator==(const Plan& a, const Plan& b) { return a.parts_ == b.parts_; }

@@ -19,9 +19,8 @@ class BoundFinder {
     if (plan_.movement() == Movement::kRing) return OfRings(indivisible_only);
     if (plan_.KeepsLanesWhole()) {
       const std::vector<int64_t> lanes = LaneCosts(Numbers(mask_.LaneCount()));
-      return indivisible_only
-                 ? Heaviest(lanes)
-                 : LargestPartBound(lanes, plan_.ranks(), std::ssize(lanes) / plan_.ranks());
+      return indivisible_only ? Heaviest(lanes)
+                              : LargestPartBound(lanes, plan_.ranks(), FewestLanes());
     }
     std::vector<int64_t> rows(row_blocks_.size());
     std::transform(row_blocks_.begin(), row_blocks_.end(), rows.begin(),
@@ -30,6 +29,14 @@ class BoundFinder {
   }
 
  private:
+  // That a rank has, of lanes that are whole.
+  int64_t FewestLanes() const {
+    std::vector<int64_t> lanes(static_cast<size_t>(plan_.ranks()), 0);
+    for (int64_t lane = 0; lane < mask_.LaneCount(); ++lane)
+      ++lanes[static_cast<size_t>(plan_.RunsOf(lane).front().rank)];
+    return *std::min_element(lanes.begin(), lanes.end());
+  }
+
   // Groups that may share lanes: those of one batch item where items have their own ranks, else
   // all.
   int64_t OfRings(bool indivisible_only) const {
