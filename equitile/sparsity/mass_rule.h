@@ -17,7 +17,8 @@ struct MassRule {
 };
 
 // Keeps the heaviest blocks of a row until they hold the share; of equal ones the first. masses:
-// [kv blocks], in any unit: the share is of their sum. The row must be empty.
+// [kv blocks], in any unit: the share is of their sum. Blocks that the row keeps already stay, and
+// count as held and as kept.
 void KeepByMass(std::span<const uint32_t> masses, const MassRule& rule, int64_t lane,
                 int64_t q_block, BlockMask& mask);
 

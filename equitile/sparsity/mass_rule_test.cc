@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
@@ -43,6 +45,55 @@ TEST(KeepByMass, EndsOfTheScale) {
   EXPECT_EQ(Kept({0, 0, 0}, {.mass = 0.9}), Blocks{});
   EXPECT_EQ(Kept({0, 0, 0}, {.mass = 0.9, .min = 0.1}), (Blocks{0}));
   EXPECT_EQ(Kept({7}, {.mass = 0.01}), (Blocks{0}));
+}
+
+TEST(KeepByMass, WhatIsKeptAlreadyCounts) {
+  const auto kept = [](std::vector<uint32_t> masses, const MassRule& rule, const Blocks& before) {
+    BlockMask mask({1, 1}, {16, std::ssize(masses) * 16, 16});
+    for (int32_t block : before) mask.Set(0, 0, block);
+    KeepByMass(masses, rule, 0, 0, mask);
+    return mask.KeptInRow(0, 0);
+  };
+  EXPECT_EQ(kept({1, 5, 2, 2}, {.mass = 0.6}, {0}), (Blocks{0, 1}));
+  EXPECT_EQ(kept({1, 5, 2, 2}, {.mass = 0.4}, {2, 3}), (Blocks{2, 3}));
+  EXPECT_EQ(kept({1, 5, 2, 2}, {.mass = 0, .min = 0.5}, {0}), (Blocks{0, 1}));
+  EXPECT_EQ(kept({1, 5, 2, 2}, {.mass = 0.9, .max = 0.5}, {0, 2, 3}), (Blocks{0, 2, 3}));
+  EXPECT_EQ(kept({1, 5, 2, 2}, {.mass = 1}, {3}), (Blocks{0, 1, 2, 3}));
+}
+
+// Taken one by one until nothing is missing, with many ties.
+TEST(KeepByMass, IsItsDefinition) {
+  const Rng rng(5);
+  uint64_t draw = 0;
+  const auto below = [&](uint32_t n) {
+    return static_cast<uint32_t>(1000 * std::abs(rng.NormalAt(draw++))) % n;
+  };
+  for (int test = 0; test < 300; ++test) {
+    std::vector<uint32_t> masses(1 + below(150));
+    const uint32_t values = 1 + below(9);
+    for (uint32_t& mass : masses) mass = below(values);
+    const MassRule rule = {
+        .mass = below(100) / 100.0, .min = below(30) / 100.0, .max = (30 + below(71)) / 100.0};
+    const auto blocks = static_cast<double>(masses.size());
+    const double total = std::accumulate(masses.begin(), masses.end(), 0.0);
+    Blocks order(masses.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return masses[static_cast<size_t>(a)] > masses[static_cast<size_t>(b)];
+    });
+    Blocks expected;
+    double held = 0;
+    for (int32_t block : order) {
+      const auto count = static_cast<double>(expected.size());
+      if (count >= std::ceil(rule.max * blocks - 1e-6)) break;
+      if (count >= std::ceil(rule.min * blocks - 1e-6) && held >= std::ceil(rule.mass * total))
+        break;
+      expected.push_back(block);
+      held += masses[static_cast<size_t>(block)];
+    }
+    std::sort(expected.begin(), expected.end());
+    ASSERT_EQ(Kept(masses, rule), expected) << test;
+  }
 }
 
 // Nothing smaller holds as much, and nothing that is kept can be left out.

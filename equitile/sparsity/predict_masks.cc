@@ -65,10 +65,8 @@ LaneMasks PredictMasks::Predict(const SelfAttentionCall& call) {
       std::vector<uint32_t>& masses = row_[static_cast<size_t>(thread)];
       scratch.resize(static_cast<size_t>(predictor.ScratchFloats()));
       predictor.PredictRow(q_block, scratch.data(), masses.data());
+      std::ranges::copy(shape.blocks().Row(lane, q_block), mask.MutableRow(lane, q_block).begin());
       KeepByMass(masses, rule, lane, q_block, mask);
-      const auto always = shape.blocks().Row(lane, q_block);
-      const auto row = mask.MutableRow(lane, q_block);
-      for (size_t w = 0; w < row.size(); ++w) row[w] |= always[w];
     });
   }
   GatherRows(*context_.comm, mask);

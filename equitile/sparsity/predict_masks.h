@@ -14,9 +14,9 @@ namespace equitile {
 
 struct PredictOptions {
   MassRule rule{.mass = 0.95, .min = 0.05};
-  HeadMass mass_of_head;       // instead of rule.mass; none: one for all
-  int64_t refresh = 1;               // computed steps for which a mask is kept
-  bool share_passes = false;         // the conditional pass's masks for all passes
+  HeadMass mass_of_head;      // instead of rule.mass; none: one for all
+  int64_t refresh = 1;        // computed steps for which a mask is kept
+  bool share_passes = false;  // the conditional pass's masks for all passes
 };
 
 class PredictMasks final : public MaskSource {
