@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "apps/cli/html.h"
+#include "apps/cli/table.h"
 
 namespace equitile {
 namespace {
@@ -65,7 +66,7 @@ std::string SizeText(const HeadPattern& head) {
   if (head.mode != HeadMode::kStripes) return "";
   int64_t tokens = 0;
   for (const Range& column : head.columns) tokens += column.size();
-  return fmt::format("{} tokens in {}", tokens, head.columns.size());
+  return fmt::format("{} tokens in {}", tokens, Counted(std::ssize(head.columns), "stripe"));
 }
 
 std::string DrawPattern(const PatternRange& range, const Terminal& terminal) {

@@ -58,7 +58,7 @@ TEST(PatternPicture, ThePageNamesEverything) {
   EXPECT_NE(page.find("a&lt;b>&amp;&quot;c&quot;.json"), std::string::npos);
   EXPECT_EQ(page.find("a<b>"), std::string::npos);
   EXPECT_NE(page.find("sigma 1 to 0.5"), std::string::npos);
-  EXPECT_NE(page.find("layer 1, head 4: stripes, 5 tokens in 2"), std::string::npos);
+  EXPECT_NE(page.find("layer 1, head 4: stripes, 5 tokens in 2 stripes"), std::string::npos);
   EXPECT_NE(page.find("theta 0.9"), std::string::npos);
   size_t cells = 0;
   for (size_t at = page.find("<td "); at != std::string::npos; at = page.find("<td ", at + 1))
@@ -69,7 +69,7 @@ TEST(PatternPicture, ThePageNamesEverything) {
 TEST(PatternPicture, SizesHaveUnits) {
   EXPECT_EQ(SizeText({HeadMode::kDiagonal, 1.5, {}}), "1.5 frames");
   EXPECT_EQ(SizeText({HeadMode::kMultiDiagonal, 12, {}}), "12 places");
-  EXPECT_EQ(SizeText({HeadMode::kStripes, 0, {{0, 4}, {8, 9}}}), "5 tokens in 2");
+  EXPECT_EQ(SizeText({HeadMode::kStripes, 0, {{0, 4}, {8, 9}}}), "5 tokens in 2 stripes");
   EXPECT_EQ(SizeText({HeadMode::kFull, 0, {}}), "");
 }
 

@@ -155,10 +155,14 @@ std::string GridText(const TokenGrid& grid) {
 
 }  // namespace
 
-std::span<const PatternHead> PatternFile::HeadsAt(double sigma, int64_t layer) const {
+size_t PatternFile::RangeAt(double sigma) const {
   const auto at = std::find_if(ranges.begin(), ranges.end() - 1,
                                [&](const PatternRange& range) { return sigma > range.low; });
-  return at->layers[static_cast<size_t>(layer)];
+  return static_cast<size_t>(at - ranges.begin());
+}
+
+std::span<const PatternHead> PatternFile::HeadsAt(double sigma, int64_t layer) const {
+  return ranges[RangeAt(sigma)].layers[static_cast<size_t>(layer)];
 }
 
 std::string PatternFileText(const PatternFile& file) {

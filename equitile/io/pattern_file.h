@@ -56,7 +56,8 @@ struct PatternFile {
 
   int64_t Layers() const { return std::ssize(ranges.front().layers); }
   int64_t Heads() const { return std::ssize(ranges.front().layers.front()); }
-  // Of one layer at one noise level; sigma outside (0, 1] takes the nearest range.
+  // The range that a noise level falls into; outside (0, 1] the nearest one.
+  size_t RangeAt(double sigma) const;
   std::span<const PatternHead> HeadsAt(double sigma, int64_t layer) const;
 
   friend bool operator==(const PatternFile&, const PatternFile&) = default;

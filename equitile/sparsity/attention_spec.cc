@@ -25,7 +25,7 @@ constexpr std::array<NamedKind, 12> kKinds = {{
     {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail"},
     {"svg", AttentionKind::kSvg, false, false, "density"},
     {"radial", AttentionKind::kRadial, false, false, ""},
-    {"sta", AttentionKind::kSta, false, false, ""},
+    {"sta", AttentionKind::kSta, false, false, "density"},
     {"sparge", AttentionKind::kSparge, false, false, "density"},
     {"window:spatial", AttentionKind::kWindowSpatial, false, false, "density"},
     {"window:temporal", AttentionKind::kWindowTemporal, false, false, "density"},
@@ -59,6 +59,7 @@ AttentionSpec DefaultsOf(AttentionKind kind) {
       spec.tail = Tail::kMean;
       break;
     case AttentionKind::kSvg:
+    case AttentionKind::kSta:
     case AttentionKind::kWindowSpatial:
     case AttentionKind::kWindowTemporal:
       spec.density = 0.30;

@@ -15,8 +15,7 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
   EXPECT_EQ(predict.min, 0.05);
   EXPECT_EQ(predict.refresh, 1);
   EXPECT_TRUE(predict.file.empty());
-  const AttentionSpec dials =
-      ParseAttention("predict:p.json,mass=0.9,min=0.1,refresh=4,tail=none");
+  const AttentionSpec dials = ParseAttention("predict:p.json,mass=0.9,min=0.1,refresh=4,tail=none");
   EXPECT_EQ(dials.file, "p.json");
   EXPECT_EQ(dials.mass, 0.9);
   EXPECT_EQ(dials.refresh, 4);
@@ -35,7 +34,7 @@ TEST(AttentionSpec, TextReadsBack) {
   for (const char* text :
        {"dense", "mask:m.npy", "predict", "predict:mass=0.5,tail=none", "predict:p.json,min=0.25",
         "observe:mass=0.8,at=3", "observe:p.json,refresh=7", "pattern+predict:p.json,refresh=never",
-        "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta", "sparge",
+        "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta:density=0.2", "sparge",
         "window:spatial", "window:temporal:density=0.4"}) {
     EXPECT_EQ(ParseAttention(text).Text(), text);
   }

@@ -69,7 +69,8 @@ std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceCon
     case AttentionKind::kRadial:
       return std::make_unique<ConstantMasks>(RadialMasks(PlaceOf(context)));
     case AttentionKind::kSta:
-      return std::make_unique<ConstantMasks>(SlidingTileMasks(PlaceOf(context)));
+      return std::make_unique<ConstantMasks>(SlidingTileMasks(
+          PlaceOf(context), SlidingTilesOfDensity(context.token_grid, options.attention.density)));
     case AttentionKind::kSparge:
       return std::make_unique<SpargeMasks>(context,
                                            SpargeOptions{.top_k = options.attention.density});

@@ -17,7 +17,7 @@ namespace equitile {
 struct SparsityOptions {
   AttentionSpec attention;
   WarmUpOptions warm_up;
-  bool share_passes = false;          // masks of the conditional pass for all passes
+  bool share_passes = false;                   // masks of the conditional pass for all passes
   std::shared_ptr<const PatternFile> pattern;  // where the attention names a pattern file
   std::optional<MaskTable> masks;
   std::optional<double> cache_bound;  // steps are skipped (EasyCache); nothing: none

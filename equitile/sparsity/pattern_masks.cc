@@ -8,7 +8,9 @@ namespace equitile {
 namespace {
 
 // Masks in force of a part are stored under the part's own name.
-std::string PrefixOf(int64_t range, int32_t layer) { return fmt::format("part.{}.{}.", range, layer); }
+std::string PrefixOf(int64_t range, int32_t layer) {
+  return fmt::format("part.{}.{}.", range, layer);
+}
 
 }  // namespace
 
@@ -37,15 +39,8 @@ PatternMasks::PatternMasks(const SourceContext& context, std::shared_ptr<const P
                            std::optional<PredictOptions> predict)
     : context_(context), file_(std::move(file)), predict_(std::move(predict)) {}
 
-int64_t PatternMasks::RangeOf(double sigma) const {
-  const auto& ranges = file_->ranges;
-  const auto found = std::find_if(ranges.begin(), ranges.end(),
-                                  [&](const PatternRange& range) { return sigma > range.low; });
-  return std::min<int64_t>(found - ranges.begin(), std::ssize(ranges) - 1);
-}
-
 PatternMasks::Part& PatternMasks::At(const SelfAttentionCall& call) {
-  const int64_t range = RangeOf(call.sigma);
+  const auto range = static_cast<int64_t>(file_->RangeAt(call.sigma));
   const auto [entry, is_new] = parts_.try_emplace({range, call.layer});
   Part& part = entry->second;
   if (!is_new) return part;

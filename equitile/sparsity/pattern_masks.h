@@ -38,8 +38,6 @@ class PatternMasks final : public MaskSource {
     LaneMasks modes;
     std::unique_ptr<PredictMasks> predicted;
   };
-  // The number of the file's range that a noise level falls into.
-  int64_t RangeOf(double sigma) const;
   Part& At(const SelfAttentionCall& call);
 
   SourceContext context_;

@@ -58,28 +58,4 @@ void KeepBySparge(const SpargeBlocks& blocks, const SpargeOptions& options, int6
   }
 }
 
-float PoolBlock(std::span<const float> tokens, std::span<const float> center,
-                std::span<float> mean) {
-  const size_t dim = mean.size();
-  const auto count = static_cast<double>(tokens.size() / dim);
-  std::vector<double> sum(dim), direction(dim);
-  for (size_t begin = 0; begin < tokens.size(); begin += dim) {
-    const auto value = [&](size_t i) {
-      return static_cast<double>(tokens[begin + i]) - (center.empty() ? 0.0 : center[i]);
-    };
-    double square = 0;
-    for (size_t i = 0; i < dim; ++i) square += value(i) * value(i);
-    for (size_t i = 0; i < dim; ++i) {
-      sum[i] += value(i);
-      if (square > 0) direction[i] += value(i) / std::sqrt(square);
-    }
-  }
-  double alike = 0;
-  for (size_t i = 0; i < dim; ++i) {
-    mean[i] = static_cast<float>(sum[i] / count);
-    alike += direction[i] * direction[i];
-  }
-  return static_cast<float>(alike / (count * count));
-}
-
 }  // namespace equitile

@@ -22,7 +22,7 @@ struct SpargeBlocks {
   int64_t head_dim = 0;
   std::span<const float> q_means;       // [q_blocks, head_dim]
   std::span<const float> k_means;       // [kv_blocks, head_dim], of keys minus the mean of all keys
-  std::span<const float> q_similarity;  // [q_blocks], SelfSimilarity of the queries
+  std::span<const float> q_similarity;  // [q_blocks]: |sum x / |x||^2 / n^2 over a block's queries
   std::span<const float> k_similarity;  // [kv_blocks], of the keys minus that mean
 };
 
@@ -31,10 +31,5 @@ struct SpargeBlocks {
 // them (unless there are too few others). Throws InputError for means that are not finite.
 void KeepBySparge(const SpargeBlocks& blocks, const SpargeOptions& options, int64_t lane,
                   BlockMask& mask);
-
-// The mean of [count, head_dim] tokens minus `center` ([head_dim], or empty: 0), and how much they
-// point the same way: |sum x / |x||^2 / count^2, from 0 to 1. A token of zeros points nowhere.
-float PoolBlock(std::span<const float> tokens, std::span<const float> center,
-                std::span<float> mean);
 
 }  // namespace equitile

@@ -93,19 +93,5 @@ TEST(SpargeRule, RefusesWhatIsNotFinite) {
   }
 }
 
-TEST(PoolBlock, MeansAndLikeness) {
-  std::vector<float> mean(2);
-  EXPECT_FLOAT_EQ(PoolBlock(std::vector<float>{3, 4, 6, 8}, {}, mean), 1);  // one direction
-  EXPECT_EQ(mean, (std::vector<float>{4.5, 6}));
-  EXPECT_FLOAT_EQ(PoolBlock(std::vector<float>{1, 0, -2, 0}, {}, mean), 0);  // opposite ones
-  EXPECT_EQ(mean, (std::vector<float>{-0.5, 0}));
-  EXPECT_FLOAT_EQ(PoolBlock(std::vector<float>{1, 0, 0, 5}, {}, mean), 0.5);  // right angles
-  const std::vector<float> center = {1, 1};
-  EXPECT_FLOAT_EQ(PoolBlock(std::vector<float>{2, 1, 3, 1}, center, mean), 1);
-  EXPECT_EQ(mean, (std::vector<float>{1.5, 0}));
-  EXPECT_FLOAT_EQ(PoolBlock(std::vector<float>{1, 1, 3, 1}, center, mean),
-                  0.25);  // one token of zeros
-}
-
 }  // namespace
 }  // namespace equitile

@@ -114,6 +114,19 @@ std::vector<Range> WindowsOf(int64_t tiles, int64_t window) {
   return windows;
 }
 
+// The share of pairs of tokens of one axis whose tiles see each other.
+double AxisDensity(int64_t extent, int64_t tile, int64_t window) {
+  const int64_t tiles = CeilDiv(extent, tile);
+  const auto tokens = [&](Range range) {
+    return std::min(extent, range.end * tile) - range.begin * tile;
+  };
+  int64_t pairs = 0;
+  const std::vector<Range> windows = WindowsOf(tiles, window);
+  for (int64_t t = 0; t < tiles; ++t)
+    pairs += tokens({t, t + 1}) * tokens(windows[static_cast<size_t>(t)]);
+  return static_cast<double>(pairs) / static_cast<double>(extent * extent);
+}
+
 using TileIndex = std::array<int64_t, 3>;
 
 // [blocks]: the tiles that have tokens in a block, each once.
@@ -184,6 +197,30 @@ LaneMasks SlidingTileMasks(const StaticMaskPlace& place, const SlidingTileOption
     }
   }
   return ForAllLanes(place, one, order);
+}
+
+SlidingTileOptions SlidingTilesOfDensity(const TokenGrid& grid, double density) {
+  if (!(density > 0 && density <= 1))
+    throw InputError("[sparsity] density {}: must be above 0 and at most 1", density);
+  SlidingTileOptions best, next;
+  double best_density = 2;  // farther off than any
+  // Odd windows up to the first that sees everything.
+  const auto largest = [](int64_t extent, int64_t tile) { return CeilDiv(extent, tile) | 1; };
+  for (int64_t f = 1; f <= largest(grid.frames, next.tile[0]); f += 2) {
+    for (int64_t h = 1; h <= largest(grid.height, next.tile[1]); h += 2) {
+      for (int64_t w = 1; w <= largest(grid.width, next.tile[2]); w += 2) {
+        next.window = {f, h, w};
+        const double is = AxisDensity(grid.frames, next.tile[0], f) *
+                          AxisDensity(grid.height, next.tile[1], h) *
+                          AxisDensity(grid.width, next.tile[2], w);
+        const double off = std::abs(is - density), best_off = std::abs(best_density - density);
+        if (off > best_off || (off == best_off && is >= best_density)) continue;
+        best = next;
+        best_density = is;
+      }
+    }
+  }
+  return best;
 }
 
 LaneMasks WindowMasks(const StaticMaskPlace& place, HeadMode mode, double density) {

@@ -40,6 +40,9 @@ struct SlidingTileOptions {
   std::array<int64_t, 3> window = {3, 3, 3};  // tiles
 };
 LaneMasks SlidingTileMasks(const StaticMaskPlace& place, const SlidingTileOptions& options = {});
+// The published tile with the window whose share of pairs of tokens is nearest to the density; of
+// equally near ones the smaller, then the shorter in time.
+SlidingTileOptions SlidingTilesOfDensity(const TokenGrid& grid, double density);
 
 // Every head diagonal or every head multi-diagonal (HeadMode), at one density.
 LaneMasks WindowMasks(const StaticMaskPlace& place, HeadMode mode, double density = 0.3);

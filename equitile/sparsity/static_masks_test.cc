@@ -179,6 +179,33 @@ TEST(SlidingTileMasks, WindowsAreWholeAtTheBorders) {
   EXPECT_EQ(mask.QBlocks(), 5 * 6 * 10);
 }
 
+// Windows are found by counting pairs of tokens along each axis; blocks that straddle tiles keep
+// more.
+TEST(SlidingTileMasks, WindowsOfADensity) {
+  // Tiles and blocks of one size: the mask has the density that was counted, and no other window
+  // comes nearer.
+  const TokenGrid grid = {18, 48, 80};
+  EXPECT_EQ(SlidingTilesOfDensity(grid, 1).window, (std::array<int64_t, 3>{3, 7, 11}));
+  EXPECT_EQ(SlidingTilesOfDensity(grid, 1e-9).window, (std::array<int64_t, 3>{1, 1, 1}));
+  const auto density_of = [&](const SlidingTileOptions& options) {
+    return SlidingTileMasks({{1, 1}, grid, 128}, options).blocks().Density();
+  };
+  for (double density : {0.1, 0.3, 0.6}) {
+    const double found = density_of(SlidingTilesOfDensity(grid, density));
+    EXPECT_NEAR(found, density, 0.05);
+    for (const std::array<int64_t, 3>& window : std::vector<std::array<int64_t, 3>>{
+             {3, 3, 3}, {1, 5, 5}, {3, 5, 7}, {1, 7, 11}, {3, 1, 11}, {3, 7, 5}}) {
+      EXPECT_LE(std::abs(found - density),
+                std::abs(density_of({.window = window}) - density) + 1e-12);
+    }
+  }
+  EXPECT_LT(density_of(SlidingTilesOfDensity(grid, 0.01)), 0.01);
+  // wan-mini's grid has 3 x 2 x 2 tiles, the last of one frame.
+  const SlidingTileOptions mini = SlidingTilesOfDensity({13, 16, 16}, 0.3);
+  EXPECT_NEAR(SlidingTileMasks({{1, 1}, {13, 16, 16}, 64}, mini).blocks().Density(), 0.3, 0.1);
+  EXPECT_THROW(SlidingTilesOfDensity(grid, 0), InputError);
+}
+
 TEST(WindowMasks, AreBandsOfTheDensity) {
   const TokenGrid grid = {13, 16, 16};
   const LaneMasks spatial = WindowMasks({{2, 3}, grid, 64}, HeadMode::kDiagonal);

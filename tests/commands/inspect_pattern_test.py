@@ -33,7 +33,7 @@ def test_text_shows_every_head(equitile, tmp_path):
                   "multi-diagonal", "sigma 1 to 0.6"]:
         assert words in outcome.out
     layer = equitile("inspect", "p.json", "--layer", "2")
-    assert "1.5 frames" in layer.out and "12 places" in layer.out and "5 tokens in 2" in layer.out
+    assert "1.5 frames" in layer.out and "12 places" in layer.out and "5 tokens in 2 stripes" in layer.out
 
 
 def test_json_holds_everything(equitile, tmp_path):
