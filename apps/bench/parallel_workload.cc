@@ -26,18 +26,21 @@ float NumberAt(uint64_t tensor, uint64_t index) {
 
 ParallelWorkload::ParallelWorkload(const LaneMasks& masks, const PlanOptions& options,
                                    int64_t head_dim, int32_t rank, DType wire, ThreadPool& pool)
-    : masks_(masks), problem_(ProblemFor(masks, options)), head_dim_(head_dim), wire_(wire) {
+    : masks_(masks),
+      problem_(ProblemFor(masks, options)),
+      head_dim_(head_dim),
+      wire_(wire),
+      home_(HomeMap(problem_), problem_.lanes, rank) {
   const BlockGrid& grid = masks.blocks().grid();
   if (grid.q_tokens != grid.kv_tokens) {
     throw InputError("a mask of {} queries and {} keys: self-attention has as many of both",
                      grid.q_tokens, grid.kv_tokens);
   }
-  line_ = HomeLine(HomeMap(problem_), problem_, rank);
   const int64_t row = problem_.lanes.heads * head_dim;
   for (uint64_t tensor = 0; tensor < 3; ++tensor) Fill(tensor, pool);
-  out_ = AlignedBuffer<float>::Zeroed(line_.size() * row);
+  out_ = AlignedBuffer<float>::Zeroed(home_.Count() * row);
   auto view = [&](size_t tensor) {
-    return HomeView(inputs_[tensor].data(), line_, problem_, head_dim, row, head_dim);
+    return home_.Input(inputs_[tensor].data(), head_dim, row, head_dim);
   };
   call_.layer = 0;
   call_.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
@@ -50,12 +53,15 @@ ParallelWorkload::ParallelWorkload(const LaneMasks& masks, const PlanOptions& op
 void ParallelWorkload::Fill(uint64_t tensor, ThreadPool& pool) {
   const int64_t row = problem_.lanes.heads * head_dim_;
   AlignedBuffer<float>& values = inputs_[tensor];
-  values = AlignedBuffer<float>(line_.size() * row);
-  pool.ParallelFor(CeilDiv(line_.size(), kFillTokens), [&](int64_t task, int) {
-    const int64_t begin = task * kFillTokens * row,
-                  end = std::min(line_.size(), (task + 1) * kFillTokens) * row;
-    for (int64_t i = begin; i < end; ++i)
-      values[i] = NumberAt(tensor, static_cast<uint64_t>(line_.begin * row + i));
+  values = AlignedBuffer<float>(home_.Count() * row);
+  pool.ParallelFor(CeilDiv(home_.Count(), kFillTokens), [&](int64_t task, int) {
+    const int64_t end = std::min(home_.Count(), (task + 1) * kFillTokens);
+    for (int64_t i = task * kFillTokens; i < end; ++i) {
+      const auto [item, token] = home_.TokenOf(i);
+      const int64_t index = (item * problem_.grid.q_tokens + token) * row;
+      for (int64_t d = 0; d < row; ++d)
+        values[i * row + d] = NumberAt(tensor, static_cast<uint64_t>(index + d));
+    }
   });
 }
 
@@ -108,8 +114,7 @@ double ParallelWorkload::ErrorOf(int64_t lane, int64_t position, const int32_t* 
     for (int64_t d = 0; d < head_dim_; ++d)
       sum[static_cast<size_t>(d)] += weight * number(2, keys[i], d);
   }
-  const float* got =
-      out_.data() + ((item * tokens + query - line_.begin) * heads + head) * head_dim_;
+  const float* got = out_.data() + (home_.RowOf(item, query) * heads + head) * head_dim_;
   // Norms of rows of variance 1.
   const double max_score = std::max(largest, std::sqrt(static_cast<double>(head_dim_)));
   const double bound =
@@ -130,9 +135,8 @@ void ParallelWorkload::Check(Communicator& comm, const Itinerary& part,
                              const std::string& planner) const {
   const LaneOrders orders(problem_);
   double worst = 0;
-  for (int64_t i = 0; i < std::min(kQueriesToCheck, line_.size()); ++i) {
-    const int64_t at = line_.begin + EvenPart(line_.size(), i, kQueriesToCheck).end - 1;
-    const int64_t item = at / problem_.grid.q_tokens, token = at % problem_.grid.q_tokens;
+  for (int64_t i = 0; i < std::min(kQueriesToCheck, home_.Count()); ++i) {
+    const auto [item, token] = home_.TokenOf(EvenPart(home_.Count(), i, kQueriesToCheck).end - 1);
     const int64_t lane = problem_.lanes.Lane(item, (part.rank * 7 + i * 3) % problem_.lanes.heads);
     const int32_t* order = orders.Of(lane);
     int64_t position = token;

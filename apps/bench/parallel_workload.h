@@ -32,7 +32,7 @@ class ParallelWorkload {
   Problem problem_;
   int64_t head_dim_;
   DType wire_;
-  Range line_;
+  HomeRows home_;
   AlignedBuffer<float> inputs_[3];  // q, k, v: [home tokens][heads][head_dim]
   mutable AlignedBuffer<float> out_;
   LayerCall call_;

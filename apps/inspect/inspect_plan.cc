@@ -97,7 +97,7 @@ std::vector<int64_t> WorkOf(const PlanFile& file, const Plan& plan, const BlockM
 
 void CheckAgainstMask(const PlanFile& file, const std::optional<Plan>& plan, const LaneMasks& masks,
                       Findings& findings) {
-  CheckMaskFits(CanonicalOrders(file.parts.problem), masks);
+  CheckMaskFits(CanonicalProblem(file.parts.problem), masks);
   const BlockMask& mask = masks.blocks();
   findings.Check(HashMask(mask) == file.mask_hash, "mask hash",
                  "the plan was made for another mask");
@@ -133,6 +133,16 @@ std::string PlannerText(const PlannerLabel& label) {
                             : fmt::format("{} ({})", label.Text(), fmt::join(parameters, ", "));
 }
 
+// Tiles on the line of the default cut; where homes are given, the tokens of each batch item.
+std::string HomeText(const Problem& problem, const HomeMap& homes, int32_t rank) {
+  const auto text = [](Range range) { return fmt::format("{}-{}", range.begin, range.end); };
+  if (problem.homes.empty()) return text(DefaultHomeTiles(problem, Side::kQuery, rank));
+  std::vector<std::string> items;
+  for (int64_t item = 0; item < problem.lanes.batch; ++item)
+    items.push_back(text(homes.RankTokens(Side::kQuery, rank, item)));
+  return fmt::format("{}", fmt::join(items, " "));
+}
+
 Table RankTable(const PlanFile& file, const Plan& plan) {
   const HomeMap homes(plan.problem());
   std::vector<int64_t> rows(static_cast<size_t>(plan.ranks()), 0),
@@ -146,14 +156,19 @@ Table RankTable(const PlanFile& file, const Plan& plan) {
   }
   const int64_t total =
       std::accumulate(file.work_per_rank.begin(), file.work_per_rank.end(), int64_t{0});
-  Table table({{"rank"}, {"home_tiles"}, {"lanes"}, {"rows"}, {"work"}, {"of_mean"}});
+  const bool tiles = plan.problem().homes.empty();
+  Table table({{"rank"},
+               {tiles ? "home_tiles" : "home_tokens"},
+               {"lanes"},
+               {"rows"},
+               {"work"},
+               {"of_mean"}});
   for (int32_t rank = 0; rank < plan.ranks(); ++rank) {
     const size_t r = static_cast<size_t>(rank);
-    const Range tiles = homes.RankTiles(Side::kQuery, rank);
     const double of_mean = total == 0 ? 1
                                       : static_cast<double>(file.work_per_rank[r]) * plan.ranks() /
                                             static_cast<double>(total);
-    table.Add({int64_t{rank}, fmt::format("{}-{}", tiles.begin, tiles.end), lanes[r], rows[r],
+    table.Add({int64_t{rank}, HomeText(plan.problem(), homes, rank), lanes[r], rows[r],
                file.work_per_rank[r], Cell(of_mean, 3)});
   }
   return table;

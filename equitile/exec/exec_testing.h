@@ -28,6 +28,7 @@ struct ExecCase {
   TokenGrid token_grid;
   std::vector<TokenOrder> orders;
   std::vector<Tail> tails = {};
+  std::vector<int64_t> homes = {};  // as Problem::homes; for one number of ranks
 
   LaneMasks Masks() const {
     return LaneMasks({.blocks = mask, .token_grid = token_grid, .orders = orders, .tails = tails});
@@ -79,6 +80,7 @@ class ExecWorkload {
   PlanOptions Options(int32_t ranks) const {
     PlanOptions options;
     options.ranks = ranks;
+    options.homes = test_.homes;
     options.cluster.wire.head_dim = test_.head_dim;
     return options;
   }
@@ -126,36 +128,48 @@ class ExecWorkload {
   // This rank's part of a run, into `result`; sources are producers that refuse foreign tokens.
   RunStats RunRank(Executor& executor, const Itinerary& part, ExecResult& result,
                    std::vector<RowMasses>* masses = nullptr) const {
-    const Problem& problem = part.program.problem;
-    const Range line = HomeLine(*part.homes, problem, part.rank);
+    const HomeRows& home = part.home_rows;
     const int64_t row = test_.lanes.heads * test_.head_dim;
     auto produce = [&](const std::vector<float>& values) {
-      return [&, line, row](int64_t lane, int64_t first, int64_t count, float* rows) {
+      return [&, row](int64_t lane, int64_t first, int64_t count, float* rows) {
+        const Range own = home.TokensOf(test_.lanes.BatchOf(lane));
+        EQ_CHECK(own.begin <= first && first + count <= own.end, "lane {}, token {}: not at home",
+                 lane, first);
         const int64_t at = test_.lanes.BatchOf(lane) * test_.grid.q_tokens + first;
-        EQ_CHECK(line.begin <= at && at + count <= line.end, "lane {}, token {}: not at home", lane,
-                 first);
         for (int64_t t = 0; t < count; ++t)
           std::copy_n(values.begin() + (at + t) * row + test_.lanes.HeadOf(lane) * test_.head_dim,
                       test_.head_dim, rows + t * test_.head_dim);
       };
     };
-    const auto q = produce(q_), v = produce(v_);
-    std::vector<float> lse(static_cast<size_t>(test_.lanes.heads * line.size()));
+    const auto q = produce(q_), k = produce(k_), v = produce(v_);
+    // As callers have them: rows of home tokens only.
+    std::vector<float> home_k(static_cast<size_t>(home.Count() * row)), out(home_k.size(), NAN),
+        lse(static_cast<size_t>(home.Count() * test_.lanes.heads), NAN);
+    auto global_row = [&](int64_t i) {
+      const auto [item, token] = home.TokenOf(i);
+      return item * test_.grid.q_tokens + token;
+    };
+    for (int64_t i = 0; i < home.Count(); ++i)
+      std::copy_n(k_.begin() + global_row(i) * row, row, home_k.begin() + i * row);
     LayerCall call;
     call.layer = 0;
     call.scale = Scale();
     call.q = TokenSource(RowProducer(q));
-    call.k = ConstView(
-        HomeView(k_.data() + line.begin * row, line, problem, test_.head_dim, row, test_.head_dim));
+    call.k = home.FormView()
+                 ? TokenSource(home.Input(home_k.data(), test_.head_dim, row, test_.head_dim))
+                 : TokenSource(RowProducer(k));
     call.v = TokenSource(RowProducer(v));
-    call.out = result.out.data() + line.begin * row;
+    call.out = out.data();
     call.lse = lse.data();
     call.masses = masses;
     const RunStats stats = executor.Run(part, call);
     const int64_t all = test_.lanes.batch * test_.grid.q_tokens;
-    for (int64_t head = 0; head < test_.lanes.heads; ++head) {
-      std::copy_n(lse.begin() + head * line.size(), line.size(),
-                  result.lse.begin() + head * all + line.begin);
+    for (int64_t i = 0; i < home.Count(); ++i) {
+      std::copy_n(out.begin() + i * row, row, result.out.begin() + global_row(i) * row);
+      for (int64_t head = 0; head < test_.lanes.heads; ++head) {
+        result.lse[static_cast<size_t>(head * all + global_row(i))] =
+            lse[static_cast<size_t>(head * home.Count() + i)];
+      }
     }
     return stats;
   }
@@ -206,6 +220,26 @@ inline std::vector<ExecCase> AwkwardCases() {
   }
   add("Nothing", {.batch = 1, .heads = 3}, 300, 32, 16, 0.0);
   return cases;
+}
+
+// Homes as nobody would cut them: borders inside strips, ranks without tokens, one that has all, no
+// two batch items alike.
+inline std::vector<std::vector<int64_t>> AwkwardHomes(Lanes lanes, int64_t tokens, int32_t ranks) {
+  auto cut = [&](auto&& first_token) {
+    std::vector<int64_t> homes;
+    for (int64_t item = 0; item < lanes.batch; ++item) {
+      for (int64_t rank = 0; rank < ranks; ++rank) homes.push_back(first_token(item, rank));
+    }
+    return homes;
+  };
+  return {
+      cut([&](int64_t, int64_t rank) { return std::min(tokens, CeilDiv(tokens, ranks) * rank); }),
+      cut([&](int64_t, int64_t rank) { return std::min(tokens, rank * 13); }),
+      cut([&](int64_t item, int64_t rank) { return rank > item % ranks ? tokens : 0; }),
+      cut([&](int64_t item, int64_t rank) {
+        return (rank - rank % 2) * (tokens - 7 * item) / ranks;
+      }),
+  };
 }
 
 }  // namespace equitile::testing

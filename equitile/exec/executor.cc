@@ -66,26 +66,4 @@ RunStats Executor::Run(const Plan& plan, const LaneMasks& masks, int64_t head_di
 
 const RunRecord& Executor::LastRun() const { return buffers_->record; }
 
-Range HomeLine(const HomeMap& homes, const Problem& problem, int32_t rank) {
-  Range line{0, 0};
-  bool any = false;
-  for (int64_t item = 0; item < problem.lanes.batch; ++item) {
-    const Range tokens = homes.RankTokens(Side::kQuery, rank, item);
-    if (tokens.empty()) continue;
-    const int64_t begin = item * problem.grid.q_tokens;
-    if (!any) line.begin = begin + tokens.begin;
-    line.end = begin + tokens.end;
-    any = true;
-  }
-  return line;
-}
-
-ConstView HomeView(const float* rows, Range home_line, const Problem& problem, int64_t head_dim,
-                   int64_t token_stride, int64_t head_stride) {
-  const int64_t tokens = problem.grid.q_tokens;
-  return ConstView(rows - home_line.begin * token_stride, DType::kF32,
-                   Shape{problem.lanes.batch, tokens, problem.lanes.heads, head_dim},
-                   Strides{tokens * token_stride, token_stride, head_stride, 1});
-}
-
 }  // namespace equitile

@@ -37,13 +37,12 @@ struct RowMasses {
   std::vector<float> masses;  // of the row's kept blocks, ascending
 };
 
-// One self-attention over all ranks. Home tokens are those of HomeMap; the (batch, token) line is
-// the tokens of all batch items one after the other, and a rank's home is a piece of it.
+// One self-attention over all ranks. Home tokens lie as HomeRows says.
 struct LayerCall {
   int32_t step = -1, layer = -1;  // for messages about failures
   float scale = 0.0f;
-  // Views [batch, tokens, heads, head_dim] (HomeView makes one of rows that exist only at home), or
-  // producers; asked for home tokens only, numbered within their batch item.
+  // Views [batch, tokens, heads, head_dim] (HomeRows::Input makes one of rows that exist only at
+  // home), or producers; asked for home tokens only, numbered within their batch item.
   TokenSource q, k, v;
   float* out = nullptr;  // [home tokens][heads][head_dim]
   float* lse = nullptr;  // [heads][home tokens], or null
@@ -96,13 +95,5 @@ class Executor {
   std::vector<Known> known_;  // latest first
   std::unique_ptr<ExecutorBuffers> buffers_;
 };
-
-// This rank's part of the (batch, token) line.
-Range HomeLine(const HomeMap& homes, const Problem& problem, int32_t rank);
-
-// Rows of home tokens, `token_stride` and `head_stride` floats apart, as a view that is indexed by
-// (batch item, token of the item, head, dim); only home tokens may be touched.
-ConstView HomeView(const float* rows, Range home_line, const Problem& problem, int64_t head_dim,
-                   int64_t token_stride, int64_t head_stride);
 
 }  // namespace equitile

@@ -28,13 +28,19 @@ int64_t Wrong(const std::vector<float>& got, const std::vector<float>& want, Ran
   return wrong;
 }
 
-int64_t WrongAtHome(const ExecCase& test, const ExecResult& got, const ExecResult& want, Range line,
-                    double bound) {
+int64_t WrongAtHome(const ExecCase& test, const ExecResult& got, const ExecResult& want,
+                    const HomeRows& home, double bound) {
   const int64_t row = test.lanes.heads * test.head_dim;
   const int64_t all = test.lanes.batch * test.grid.q_tokens;
-  int64_t wrong = Wrong(got.out, want.out, {line.begin * row, line.end * row}, bound);
-  for (int64_t head = 0; head < test.lanes.heads; ++head) {
-    wrong += Wrong(got.lse, want.lse, {head * all + line.begin, head * all + line.end}, bound);
+  int64_t wrong = 0;
+  for (int64_t item = 0; item < test.lanes.batch; ++item) {
+    const Range tokens = home.TokensOf(item);
+    const Range line = {item * test.grid.q_tokens + tokens.begin,
+                        item * test.grid.q_tokens + tokens.end};
+    wrong += Wrong(got.out, want.out, {line.begin * row, line.end * row}, bound);
+    for (int64_t head = 0; head < test.lanes.heads; ++head) {
+      wrong += Wrong(got.lse, want.lse, {head * all + line.begin, head * all + line.end}, bound);
+    }
   }
   return wrong;
 }
@@ -52,7 +58,6 @@ TEST(ExecutorOnMpi, AllPlannersOnAwkwardShapes) {
       SCOPED_TRACE(test.name + " " + spec.Text());
       const Plan plan = MakePlan(spec.Text(), test.Masks(), workloads[0].Options(comm.size()));
       const auto part = executor.Prepare(plan, test.Masks(), test.head_dim);
-      const Range line = HomeLine(*part->homes, part->program.problem, comm.rank());
       for (const size_t i : {0, 1}) {
         ExecResult got = workloads[i].Empty();
         workloads[i].RunRank(executor, *part, got);
@@ -60,7 +65,7 @@ TEST(ExecutorOnMpi, AllPlannersOnAwkwardShapes) {
                                  ? SplitRowBound(test.head_dim, test.grid.kv_tokens, plan.Stages(),
                                                  workloads[i].MaxScore(), workloads[i].MaxValue())
                                  : 0.0;
-        EXPECT_EQ(WrongAtHome(test, got, wants[i], line, bound), 0);
+        EXPECT_EQ(WrongAtHome(test, got, wants[i], part->home_rows, bound), 0);
       }
     }
   }

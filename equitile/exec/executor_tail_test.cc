@@ -71,6 +71,24 @@ TEST(ExecutorTails, GiveTheSameBitsOnAnyRanksAndThreads) {
   }
 }
 
+TEST(ExecutorTails, GiveTheSameBitsWhereverHomesAreCut) {
+  for (ExecCase test : TailCases()) {
+    const ExecWorkload workload(test);
+    const ExecResult one =
+        RunTails(workload, MakePlan("ulysses", test.Masks(), workload.Options(1)), 1);
+    for (const std::vector<int64_t>& homes :
+         testing::AwkwardHomes(test.lanes, test.grid.q_tokens, 3)) {
+      SCOPED_TRACE(fmt::format("{} homes at {}", test.name, fmt::join(homes, " ")));
+      test.homes = homes;
+      const Plan plan = MakePlan("fractional", test.Masks(), workload.Options(3));
+      const ExecResult many = RunTails(workload, plan, 3);
+      EXPECT_EQ(LargestDifference(many.out, one.out), 0);
+      EXPECT_EQ(LargestDifference(many.lse, one.lse), 0);
+    }
+    test.homes.clear();
+  }
+}
+
 // Sums in another order are another rounding of the same means; rings merge on top of it.
 TEST(ExecutorTails, AgreeWithTheKernelsOwnMeansAndWithRings) {
   for (const ExecCase& test : TailCases()) {

@@ -8,6 +8,7 @@
 
 #include "equitile/comm/solo/solo.h"
 #include "equitile/exec/exec_testing.h"
+#include "equitile/plan/core/validate.h"
 #include "equitile/plan/core/walker.h"
 #include "equitile/plan/predict/accounts.h"
 
@@ -15,6 +16,7 @@ namespace equitile {
 namespace {
 
 using testing::AwkwardCases;
+using testing::AwkwardHomes;
 using testing::ExecCase;
 using testing::ExecResult;
 using testing::ExecWorkload;
@@ -155,7 +157,47 @@ TEST(ExecutorThreads, LeaveNoTrace) {
   }
 }
 
-// In shapes without padding bytes and buffers are exactly what the plan says.
+TEST_P(ExecutorTest, HomesMayBeCutAnywhere) {
+  const int32_t ranks = GetParam();
+  if (ranks == 1 || ranks > 4) GTEST_SKIP() << "slow, and says nothing new";
+  std::vector<ExecCase> cases = AwkwardCases();
+  std::erase_if(cases, [](const ExecCase& test) {
+    return test.name != "Primes" && test.name != "BatchOfTwo" && test.name != "Orders";
+  });
+  cases.push_back({.name = "BatchOfThree",
+                   .lanes = {.batch = 3, .heads = 2},
+                   .grid = {.q_tokens = 211, .kv_tokens = 211, .block_tokens = 32},
+                   .head_dim = 8,
+                   .mask = {},
+                   .token_grid = {},
+                   .orders = {}});
+  cases.back().mask = testing::RandomMask(cases.back().lanes, cases.back().grid, 0.4, 77);
+  for (ExecCase& test : cases) {
+    const ExecWorkload workload(test);
+    const ExecResult want = workload.OnOneRank();
+    for (const PlannerSpec& spec : AllPlanners(ranks)) {
+      test.homes.clear();
+      const Plan plan = MakePlan(spec.Text(), test.Masks(), workload.Options(ranks));
+      // Parts of rows are merged in the plan's order, whoever holds the tokens.
+      const ExecResult expected =
+          plan.SplitsRows() ? RunOnRanks(workload, plan, ranks, {}, 1).result : want;
+      for (const std::vector<int64_t>& homes :
+           AwkwardHomes(test.lanes, test.grid.q_tokens, ranks)) {
+        SCOPED_TRACE(
+            fmt::format("{} {} homes at {}", test.name, spec.Text(), fmt::join(homes, " ")));
+        test.homes = homes;
+        const Plan cut = MakePlan(spec.Text(), test.Masks(), workload.Options(ranks));
+        EXPECT_EQ(Validate(Lower(cut, test.Masks()), test.Masks()), std::nullopt);
+        const Runs runs = RunOnRanks(workload, cut, ranks, {}, 1, ranks % 2 + 1);
+        EXPECT_EQ(FirstDifference(runs.result.out, expected.out), "");
+        EXPECT_EQ(FirstDifference(runs.result.lse, expected.lse), "");
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+// In shapes without padding bytes and buffers are exactly what the plan says, wherever homes are.
 TEST(ExecutorAccounts, BytesAndBuffersAreThePlans) {
   ExecCase test{.name = "Even",
                 .lanes = {.batch = 2, .heads = 6},
@@ -167,13 +209,19 @@ TEST(ExecutorAccounts, BytesAndBuffersAreThePlans) {
   test.mask = testing::RandomMask(test.lanes, test.grid, 0.2, 5);
   const ExecWorkload workload(test);
   for (const int32_t ranks : {2, 3, 4, 6, 8}) {
-    for (const PlannerSpec& spec : AllPlanners(ranks)) {
-      SCOPED_TRACE(fmt::format("{} on {}", spec.Text(), ranks));
+    std::vector<std::vector<int64_t>> all_homes;
+    if (ranks == 3 || ranks == 4) all_homes = AwkwardHomes(test.lanes, test.grid.q_tokens, ranks);
+    all_homes.emplace_back();
+    for (size_t i = 0; i < AllPlanners(ranks).size() * all_homes.size(); ++i) {
+      const PlannerSpec spec = AllPlanners(ranks)[i / all_homes.size()];
+      test.homes = all_homes[i % all_homes.size()];
+      SCOPED_TRACE(
+          fmt::format("{} on {}, homes at {}", spec.Text(), ranks, fmt::join(test.homes, " ")));
       const Plan plan = MakePlan(spec.Text(), test.Masks(), workload.Options(ranks));
       const Program program = Lower(plan, test.Masks());
       const Accounts accounts =
           TakeAccounts(program, HomeMap(plan.problem()), test.mask, {.head_dim = test.head_dim});
-      const Runs runs = RunOnRanks(workload, plan, ranks);
+      const Runs runs = RunOnRanks(workload, plan, ranks, {}, 1);
       for (size_t r = 0; r < runs.stats.size(); ++r) {
         EXPECT_EQ(runs.stats[r].bytes_sent, accounts.traffic.sent[r]) << "rank " << r;
         EXPECT_EQ(runs.stats[r].bytes_received, accounts.traffic.received[r]) << "rank " << r;

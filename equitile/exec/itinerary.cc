@@ -28,13 +28,15 @@ class Maker {
  public:
   Maker(Program program, std::shared_ptr<const HomeMap> homes, const LaneMasks& masks, int32_t rank,
         int64_t head_dim)
-      : mask_(masks.blocks()), homes_(*homes) {
+      : mask_(masks.blocks()),
+        homes_(*homes),
+        out_{.rank = rank,
+             .ranks = program.problem.ranks,
+             .sizes = StripSizes(head_dim),
+             .homes = homes,
+             .home_rows = HomeRows(*homes, program.problem.lanes, rank),
+             .program = std::move(program)} {
     out_.masks = masks;
-    out_.rank = rank;
-    out_.ranks = program.problem.ranks;
-    out_.sizes = StripSizes(head_dim);
-    out_.homes = std::move(homes);
-    out_.program = std::move(program);
     out_.stages.resize(out_.program.stages.size());
     for (const Task& task : out_.program.tasks) out_.is_ring |= task.kv_set != 0;
   }
@@ -45,6 +47,7 @@ class Maker {
     for (int32_t stage = 0; stage < Stages(); ++stage) AddReturns(stage);
     PlaceItinerary(out_);
     out_.tails = MakeTailRoutes(out_.program, homes_, out_.rank);
+    out_.is_local &= out_.home_rows.FormView();
     for (const RankStage& stage : out_.stages) {
       out_.is_local &= stage.sends.empty() && stage.receives.empty() && stage.returns.empty() &&
                        stage.arrivals.empty() && stage.pass_from < 0 && stage.pass_to < 0;
@@ -63,20 +66,64 @@ class Maker {
     return {std::min(item.begin * block, tokens), std::min(item.end * block, tokens)};
   }
 
-  // Visits the parts of blocks of a lane in home order that lie on one home or, for home < 0, on
-  // each: (home, tokens).
-  template <typename Visit>
-  void ForEachHome(Side side, const LaneBlocks& item, int32_t only, Visit&& visit) const {
-    const Range tokens = TokensOf(side, item);
-    if (tokens.empty()) return;
-    const int64_t batch_item = problem().lanes.BatchOf(item.lane);
-    const int32_t first = only >= 0 ? only : homes_.RankOf(side, batch_item, tokens.begin);
-    const int32_t last = only >= 0 ? only : homes_.RankOf(side, batch_item, tokens.end - 1);
-    for (int32_t home = first; home <= last; ++home) {
-      const Range own = homes_.RankTokens(side, home, batch_item);
-      const Range part{std::max(own.begin, tokens.begin), std::min(own.end, tokens.end)};
-      if (!part.empty()) visit(home, part);
+  // Cuts blocks of a lane into pieces, positions ascending: whole(home, tokens) for strips that lie
+  // on one home, mixed(positions) for those that lie on several. Where `only` names a home, pieces
+  // without its tokens may be left out.
+  static constexpr int32_t kAnyHome = -1;
+  template <typename Whole, typename Mixed>
+  void ForEachPiece(Side side, const LaneBlocks& item, int32_t only, Whole&& whole,
+                    Mixed&& mixed) const {
+    Range tokens = TokensOf(side, item);
+    if (!InHomeOrder(item.lane)) {
+      for (int64_t at = tokens.begin; at < tokens.end; at += problem().grid.block_tokens)
+        mixed(Range{at, std::min(at + problem().grid.block_tokens, tokens.end)});
+      return;
     }
+    const int64_t batch_item = problem().lanes.BatchOf(item.lane);
+    if (only != kAnyHome) {
+      const Range own = homes_.RankTokens(side, only, batch_item);
+      tokens.begin = std::max(tokens.begin, own.begin / kStripTokens * kStripTokens);
+      tokens.end =
+          own.empty() ? tokens.begin : std::min(tokens.end, RoundUp(own.end, kStripTokens));
+    }
+    while (tokens.begin < tokens.end) {
+      const int32_t home = homes_.RankOf(side, batch_item, tokens.begin);
+      const int64_t home_end = homes_.RankTokens(side, home, batch_item).end;
+      // The last strip of the sequence may be short.
+      const int64_t whole_end =
+          home_end == homes_.Tokens(side) ? home_end : home_end / kStripTokens * kStripTokens;
+      const int64_t end =
+          std::min(tokens.end, whole_end > tokens.begin ? whole_end : tokens.begin + kStripTokens);
+      if (whole_end > tokens.begin) {
+        whole(home, Range{tokens.begin, end});
+      } else {
+        mixed(Range{tokens.begin, end});
+      }
+      tokens.begin = end;
+    }
+  }
+
+  // Visits (home, tokens > 0) for a mixed piece, homes ascending.
+  template <typename Visit>
+  void ForEachPart(Side side, int64_t lane, Range positions, Visit&& visit) const {
+    if (!InHomeOrder(lane)) {
+      const int64_t block = positions.begin / problem().grid.block_tokens;
+      homes_.ForEachPart(side, lane, {block, block + 1}, visit);
+      return;
+    }
+    const int64_t item = problem().lanes.BatchOf(lane);
+    for (int64_t token = positions.begin; token < positions.end;) {
+      const int32_t home = homes_.RankOf(side, item, token);
+      const int64_t end = std::min(positions.end, homes_.RankTokens(side, home, item).end);
+      visit(home, end - token);
+      token = end;
+    }
+  }
+  int64_t PartHere(Side side, int64_t lane, Range positions) const {
+    int64_t here = 0;
+    ForEachPart(side, lane, positions,
+                [&](int32_t home, int64_t tokens) { here += home == out_.rank ? tokens : 0; });
+    return here;
   }
 
   // --- Inputs: as a home, and as the one who computes ---
@@ -103,61 +150,74 @@ class Maker {
   void SendFromHome(const Transfer& transfer, const LaneBlocks& item, RankStage& stage) {
     const bool is_q = transfer.cargo == Cargo::kQ;
     const Side side = is_q ? Side::kQuery : Side::kKey;
-    if (InHomeOrder(item.lane)) {
-      ForEachHome(side, item, out_.rank, [&](int32_t, Range tokens) {
-        AddHomeOrder(FindOrAdd(stage.sends, transfer.to), is_q, item.lane, tokens);
-      });
-      return;
-    }
-    for (int32_t block = item.begin; block < item.end; ++block) {
-      const int64_t count = homes_.LocalTokens(side, item.lane, {block, block + 1}, out_.rank);
-      if (count > 0)
-        AddScattered(FindOrAdd(stage.sends, transfer.to), is_q, item.lane, block, count);
-    }
+    ForEachPiece(
+        side, item, out_.rank,
+        [&](int32_t home, Range tokens) {
+          if (home == out_.rank)
+            AddWhole(FindOrAdd(stage.sends, transfer.to), is_q, item.lane, tokens);
+        },
+        [&](Range positions) {
+          const int64_t count = PartHere(side, item.lane, positions);
+          if (count > 0)
+            AddScattered(FindOrAdd(stage.sends, transfer.to), is_q, item.lane, positions, count);
+        });
   }
 
   void ReceiveFromHomes(Cargo cargo, const LaneBlocks& item, RankStage& stage) {
     const bool is_q = cargo == Cargo::kQ;
     const Side side = is_q ? Side::kQuery : Side::kKey;
     (is_q ? stage.q_tokens : stage.kv_tokens) += TokensOf(side, item).size();
-    if (InHomeOrder(item.lane)) {
-      ForEachHome(side, item, -1, [&](int32_t home, Range tokens) {
-        if (home == out_.rank) {
-          AddStrips(is_q ? stage.local_q : stage.local_kv, item.lane, StripsOf(tokens));
-        } else {
-          AddHomeOrder(FindOrAdd(stage.receives, home), is_q, item.lane, tokens);
-        }
-      });
-      return;
-    }
-    GatheredBlocks& gather = is_q ? stage.gather_q : stage.gather_kv;
-    for (int32_t block = item.begin; block < item.end; ++block) {
-      AddGathered(gather, item.lane, block);
-      for (const Parcel& parcel : stage.receives)
-        gather.first_row[gather.first_row.size() - static_cast<size_t>(out_.ranks - parcel.peer)] =
-            is_q ? parcel.q_rows : parcel.kv_rows;
-      homes_.ForEachPart(side, item.lane, {block, block + 1}, [&](int32_t home, int64_t tokens) {
-        if (home != out_.rank)
-          AddScattered(FindOrAdd(stage.receives, home), is_q, item.lane, block, tokens);
-      });
-    }
+    ForEachPiece(
+        side, item, kAnyHome,
+        [&](int32_t home, Range tokens) {
+          if (home == out_.rank) {
+            AddStrips(is_q ? stage.local_q : stage.local_kv, item.lane, StripsOf(tokens));
+          } else {
+            AddWhole(FindOrAdd(stage.receives, home), is_q, item.lane, tokens);
+          }
+        },
+        [&](Range positions) {
+          const std::span<int64_t> first_row =
+              AddGathered(is_q ? stage.gather_q : stage.gather_kv, item.lane, positions);
+          ForEachPart(side, item.lane, positions, [&](int32_t home, int64_t tokens) {
+            if (home == out_.rank) return;
+            Parcel& parcel = FindOrAdd(stage.receives, home);
+            first_row[Index(home)] = is_q ? parcel.q_rows : parcel.kv_rows;
+            AddScattered(parcel, is_q, item.lane, positions, tokens);
+          });
+        });
   }
 
-  static void AddHomeOrder(Parcel& parcel, bool is_q, int64_t lane, Range tokens) {
+  static void AddWhole(Parcel& parcel, bool is_q, int64_t lane, Range tokens) {
     AddStrips(is_q ? parcel.q : parcel.kv, lane, StripsOf(tokens));
     if (is_q) parcel.q_tokens += tokens.size();
   }
 
-  static void AddScattered(Parcel& parcel, bool is_q, int32_t lane, int32_t block, int64_t count) {
-    int64_t& rows = is_q ? parcel.q_rows : parcel.kv_rows;
-    (is_q ? parcel.q_blocks : parcel.kv_blocks).push_back({lane, block, rows});
-    rows += count;
+  static void AddScattered(Parcel& parcel, bool is_q, int64_t lane, Range positions,
+                           int64_t count) {
+    AddRows(is_q ? parcel.q_scattered : parcel.kv_scattered, lane, positions, count,
+            is_q ? parcel.q_rows : parcel.kv_rows);
     if (is_q) parcel.q_tokens += count;
   }
 
-  void AddGathered(GatheredBlocks& gather, int32_t lane, int32_t block) const {
-    gather.blocks.push_back({.lane = lane, .block = block, .at = 0});
-    gather.first_row.resize(gather.first_row.size() + static_cast<size_t>(out_.ranks), 0);
+  // `count` of the positions, as rows behind those that there are.
+  static void AddRows(std::vector<TokenRows>& list, int64_t lane, Range positions, int64_t count,
+                      int64_t& rows) {
+    list.push_back({.lane = static_cast<int32_t>(lane),
+                    .first = static_cast<int32_t>(positions.begin),
+                    .count = static_cast<int32_t>(positions.size()),
+                    .row = rows});
+    rows += count;
+  }
+
+  // The new run's first rows, [ranks].
+  std::span<int64_t> AddGathered(GatheredStrips& gathered, int64_t lane, Range positions) const {
+    const Range strips = StripsOf(positions);
+    gathered.runs.push_back({.lane = static_cast<int32_t>(lane),
+                             .first = static_cast<int32_t>(strips.begin),
+                             .count = static_cast<int32_t>(strips.size())});
+    gathered.first_row.resize(gathered.first_row.size() + Index(out_.ranks), 0);
+    return std::span(gathered.first_row).last(Index(out_.ranks));
   }
 
   // --- Rings ---
@@ -179,14 +239,14 @@ class Maker {
   std::vector<Segment> SegmentsOf(Span blocks) const {
     std::map<int32_t, Segment> by_source;
     for (const LaneBlocks& item : out_.program.BlocksOf(blocks)) {
-      if (InHomeOrder(item.lane)) {
-        ForEachHome(Side::kKey, item, -1, [&](int32_t home, Range tokens) {
-          AddStrips(by_source[home].runs, item.lane, StripsOf(tokens));
-        });
-      } else {
-        AddStrips(by_source[Segment::kPackedHere].runs, item.lane,
-                  StripsOf(TokensOf(Side::kKey, item)));
-      }
+      ForEachPiece(
+          Side::kKey, item, kAnyHome,
+          [&](int32_t home, Range tokens) {
+            AddStrips(by_source[home].runs, item.lane, StripsOf(tokens));
+          },
+          [&](Range positions) {
+            AddStrips(by_source[Segment::kPackedHere].runs, item.lane, StripsOf(positions));
+          });
     }
     std::vector<Segment> segments;
     for (auto& [source, segment] : by_source) {
@@ -229,72 +289,50 @@ class Maker {
     now.q_stage = out_.is_ring ? 0 : stage;
     for (const Transfer& transfer :
          out_.program.TransfersOf(out_.program.stages[Index(stage)].returns)) {
-      // In list order, lanes in home order before the others.
-      for (const bool home_order : {true, false}) {
-        for (const LaneBlocks& item : out_.program.BlocksOf(transfer.blocks)) {
-          if (InHomeOrder(item.lane) != home_order) continue;
-          if (transfer.from == out_.rank) {
-            ReturnToHomes(item, now);
-          } else {
-            ArriveFrom(transfer.from, item, now);
-          }
+      for (const LaneBlocks& item : out_.program.BlocksOf(transfer.blocks)) {
+        if (transfer.from == out_.rank) {
+          ReturnToHomes(item, now);
+        } else {
+          ArriveFrom(transfer.from, item, now);
         }
       }
     }
   }
 
   void ReturnToHomes(const LaneBlocks& item, RankStage& stage) {
-    if (InHomeOrder(item.lane)) {
-      ForEachHome(Side::kQuery, item, -1, [&](int32_t home, Range tokens) {
-        if (home == out_.rank) {
-          int64_t rows = 0;
-          AddTokens(stage.own_output, item.lane, tokens, rows);
-        } else {
-          OutParcel& parcel = FindOrAdd(stage.returns, home);
-          AddTokens(parcel.tokens, item.lane, tokens, parcel.rows);
-        }
-      });
-      return;
-    }
-    GatheredBlocks& scatter = stage.scatter_out;
-    for (int32_t block = item.begin; block < item.end; ++block) {
-      AddGathered(scatter, item.lane, block);
-      homes_.ForEachPart(
-          Side::kQuery, item.lane, {block, block + 1}, [&](int32_t home, int64_t tokens) {
+    ForEachPiece(
+        Side::kQuery, item, kAnyHome,
+        [&](int32_t home, Range tokens) {
+          int64_t own_rows = 0;
+          OutParcel* parcel = home == out_.rank ? nullptr : &FindOrAdd(stage.returns, home);
+          AddRows(parcel == nullptr ? stage.own_output : parcel->tokens, item.lane, tokens,
+                  tokens.size(), parcel == nullptr ? own_rows : parcel->rows);
+        },
+        [&](Range positions) {
+          const std::span<int64_t> first_row = AddGathered(stage.scatter_out, item.lane, positions);
+          ForEachPart(Side::kQuery, item.lane, positions, [&](int32_t home, int64_t tokens) {
             if (home == out_.rank) return;
             OutParcel& parcel = FindOrAdd(stage.returns, home);
-            scatter.first_row[scatter.first_row.size() - static_cast<size_t>(out_.ranks - home)] =
-                parcel.rows;
-            parcel.blocks.push_back({item.lane, block, parcel.rows});
-            parcel.rows += tokens;
+            first_row[Index(home)] = parcel.rows;
+            AddRows(parcel.scattered, item.lane, positions, tokens, parcel.rows);
           });
-    }
+        });
   }
 
   void ArriveFrom(int32_t rank, const LaneBlocks& item, RankStage& stage) {
-    if (InHomeOrder(item.lane)) {
-      ForEachHome(Side::kQuery, item, out_.rank, [&](int32_t, Range tokens) {
-        OutParcel& parcel = FindOrAdd(stage.arrivals, rank);
-        AddTokens(parcel.tokens, item.lane, tokens, parcel.rows);
-      });
-      return;
-    }
-    for (int32_t block = item.begin; block < item.end; ++block) {
-      const int64_t count =
-          homes_.LocalTokens(Side::kQuery, item.lane, {block, block + 1}, out_.rank);
-      if (count == 0) continue;
-      OutParcel& parcel = FindOrAdd(stage.arrivals, rank);
-      parcel.blocks.push_back({item.lane, block, parcel.rows});
-      parcel.rows += count;
-    }
-  }
-
-  static void AddTokens(std::vector<TokenRows>& list, int64_t lane, Range tokens, int64_t& rows) {
-    list.push_back({.lane = static_cast<int32_t>(lane),
-                    .first = static_cast<int32_t>(tokens.begin),
-                    .count = static_cast<int32_t>(tokens.size()),
-                    .row = rows});
-    rows += tokens.size();
+    ForEachPiece(
+        Side::kQuery, item, out_.rank,
+        [&](int32_t home, Range tokens) {
+          if (home != out_.rank) return;
+          OutParcel& parcel = FindOrAdd(stage.arrivals, rank);
+          AddRows(parcel.tokens, item.lane, tokens, tokens.size(), parcel.rows);
+        },
+        [&](Range positions) {
+          const int64_t count = PartHere(Side::kQuery, item.lane, positions);
+          if (count == 0) return;
+          OutParcel& parcel = FindOrAdd(stage.arrivals, rank);
+          AddRows(parcel.scattered, item.lane, positions, count, parcel.rows);
+        });
   }
 
   static size_t Index(int64_t i) { return static_cast<size_t>(i); }
@@ -315,14 +353,14 @@ int64_t Itinerary::Bytes() const {
   for (const RankStage& s : stages) {
     bytes += of(s.pack, s.copy, s.arrival_parcel, s.local_kv, s.local_q, s.own_output);
     bytes += of(s.rows.rows, s.rows.first, s.rows.kv_blocks);
-    for (const GatheredBlocks* blocks : {&s.gather_kv, &s.gather_q, &s.scatter_out})
-      bytes += of(blocks->blocks, blocks->first_row);
+    for (const GatheredStrips* gathered : {&s.gather_kv, &s.gather_q, &s.scatter_out})
+      bytes += of(gathered->runs, gathered->first_row);
     for (const auto* parcels : {&s.sends, &s.receives}) {
       for (const Parcel& parcel : *parcels)
-        bytes += of(parcel.kv, parcel.q, parcel.kv_blocks, parcel.q_blocks);
+        bytes += of(parcel.kv, parcel.q, parcel.kv_scattered, parcel.q_scattered);
     }
     for (const auto* parcels : {&s.arrivals, &s.returns}) {
-      for (const OutParcel& parcel : *parcels) bytes += of(parcel.tokens, parcel.blocks);
+      for (const OutParcel& parcel : *parcels) bytes += of(parcel.tokens, parcel.scattered);
     }
     for (const auto* segments : {&s.segments, &s.passed_on}) {
       for (const Segment& segment : *segments) bytes += of(segment.runs);

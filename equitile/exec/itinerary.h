@@ -2,10 +2,12 @@
 // bytes. Worked out once per plan and mask; layers and steps that keep both run it again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "equitile/exec/home_rows.h"
 #include "equitile/exec/tail_exchange.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/plan/core/home_map.h"
@@ -39,18 +41,26 @@ struct StripRun {
   int32_t lane = 0, first = 0, count = 0;
   int64_t at = 0;
 };
+// Its positions in a sequence of `tokens`; the last strip may be short.
+inline Range PositionsOf(const StripRun& run, int64_t tokens) {
+  const int64_t first = run.first * kStripTokens;
+  return {first, std::min(first + run.count * kStripTokens, tokens)};
+}
 
-// Those tokens of a block that lie on one home, positions ascending, as rows from `row` on. Only
-// for lanes that are not in home order: there homes send plain rows.
-struct BlockRows {
-  int32_t lane = 0, block = 0;
-  int64_t row = 0;
-};
-
-// Tokens [first, first + count) of a lane in home order, as rows from `row` on.
+// Positions [first, first + count) of a lane's order, as rows from `row` on: all of them or, where
+// a list is called scattered, those that lie on one home, ascending.
 struct TokenRows {
   int32_t lane = 0, first = 0, count = 0;
   int64_t row = 0;
+};
+
+// Strips whose tokens lie on several homes: blocks of lanes that are not in home order, and single
+// strips across a border of homes. Homes send their tokens as plain rows; the rank that computes
+// packs them (or unpacks, for output). Rows of home h begin at row first_row[run * ranks + h] of
+// that home's parcel.
+struct GatheredStrips {
+  std::vector<StripRun> runs;
+  std::vector<int64_t> first_row;  // [runs][ranks]
 };
 
 // What goes from one home to one rank in one stage: one message, in this order:
@@ -60,8 +70,8 @@ struct TokenRows {
 struct Parcel {
   int32_t peer = 0;
   std::vector<StripRun> kv, q;
-  std::vector<BlockRows> kv_blocks, q_blocks;
-  int64_t kv_rows = 0, q_rows = 0;  // of kv_blocks, q_blocks
+  std::vector<TokenRows> kv_scattered, q_scattered;
+  int64_t kv_rows = 0, q_rows = 0;  // of kv_scattered, q_scattered
   int64_t q_tokens = 0;             // in strips and rows
   int64_t kv_rows_at = 0, q_rows_at = 0;
   int64_t bytes = 0;     // of the message
@@ -71,12 +81,11 @@ struct Parcel {
   void Place(const StripSizes& sizes);  // fills `at` and all that follows from the lists
 };
 
-// Output of one stage between the rank that computed it and one home: rows [rows][head_dim], those
-// of `tokens` first, then log-sum-exp [rows].
+// Output of one stage between the rank that computed it and one home: rows [rows][head_dim], then
+// log-sum-exp [rows].
 struct OutParcel {
   int32_t peer = 0;
-  std::vector<TokenRows> tokens;
-  std::vector<BlockRows> blocks;
+  std::vector<TokenRows> tokens, scattered;
   int64_t rows = 0;
   int64_t base = 0;
 
@@ -86,7 +95,7 @@ struct OutParcel {
 // K and V of a ring's chunk that came from one source; what is passed on in a stage is its
 // beginning.
 struct Segment {
-  static constexpr int32_t kPackedHere = -1;  // blocks of lanes that are not in home order
+  static constexpr int32_t kPackedHere = -1;  // gathered by the first who held it
   int32_t source = 0;                         // home, or kPackedHere
   std::vector<StripRun> runs;
   int64_t bytes = 0;
@@ -104,17 +113,6 @@ struct CopyJob {
   int64_t from = 0, to = 0, bytes = 0;
 };
 
-// A block of a lane that is not in home order, packed (or unpacked) by the rank that computes it.
-// Rows of home h begin at row first_row[index * ranks + h] of that home's parcel.
-struct GatheredBlock {
-  int32_t lane = 0, block = 0;
-  int64_t at = 0;
-};
-struct GatheredBlocks {
-  std::vector<GatheredBlock> blocks;
-  std::vector<int64_t> first_row;  // [blocks][ranks]
-};
-
 struct RankStage {
   // --- As a home ---
   std::vector<PackJob> pack;  // into sends, and what stays here
@@ -128,7 +126,7 @@ struct RankStage {
   // --- As a rank that computes ---
   std::vector<StripRun> local_kv, local_q;  // in the home's buffer
   std::vector<Parcel> receives;
-  GatheredBlocks gather_kv, gather_q;
+  GatheredStrips gather_kv, gather_q;
   int32_t pass_from = -1, pass_to = -1;
   std::vector<Segment> segments;        // held in this stage (rings only)
   std::vector<Segment> passed_on;       // beginnings of the stage before's, sent to pass_to
@@ -139,7 +137,7 @@ struct RankStage {
   Work work;
   std::vector<OutParcel> returns;
   std::vector<TokenRows> own_output;  // rows whose home is here: written in place
-  GatheredBlocks scatter_out;         // `at`: rows [block tokens][head_dim], then lse
+  GatheredStrips scatter_out;         // `at`: rows [tokens of the strips][head_dim], then lse
   int64_t output_bytes = 0;           // of returns and scatter_out
 };
 
@@ -148,6 +146,7 @@ struct Itinerary {
   int32_t ranks = 1;
   StripSizes sizes{0};
   std::shared_ptr<const HomeMap> homes;
+  HomeRows home_rows;  // of this rank
   Program program;
   std::vector<RankStage> stages;
   bool is_ring = false;  // rows are computed in parts, one per stage, and returned after the last

@@ -182,20 +182,9 @@ class Placer {
       at += parcel.capacity;
     }
     if (out_.is_ring && stage == 0) HoldSegments(now);
-    const Problem& problem = out_.program.problem;
-    const int64_t per_block = problem.grid.block_tokens / kStripTokens;
-    auto place = [&](GatheredBlocks& gather, Side side, int64_t strip_bytes) {
-      for (GatheredBlock& block : gather.blocks) {
-        block.at = at;
-        const int64_t tokens = out_.homes->BlockTokens(side, {block.block, block.block + 1});
-        const int64_t strips = CeilDiv(tokens, kStripTokens);
-        EQ_CHECK(strips <= per_block);
-        at += strips * strip_bytes;
-      }
-    };
     const int64_t gathered_kv = at;
-    place(now.gather_kv, Side::kKey, out_.sizes.kv);
-    place(now.gather_q, Side::kQuery, out_.sizes.q);
+    at = PlaceRuns(now.gather_kv.runs, out_.sizes.kv, at);
+    at = PlaceRuns(now.gather_q.runs, out_.sizes.q, at);
     for (Segment& segment : now.segments) {
       if (stage == 0) {
         if (segment.source == Segment::kPackedHere) segment.base = gathered_kv;
@@ -220,7 +209,7 @@ class Placer {
     for (const StripRun& run : first.local_kv)
       AddStrips(local, run.lane, {run.first, run.first + run.count});
     if (!first.local_kv.empty()) add(out_.rank, local, first.local_kv.front().at);
-    if (!first.gather_kv.blocks.empty())
+    if (!first.gather_kv.runs.empty())
       first.segments.push_back({.source = Segment::kPackedHere, .runs = {}, .bytes = 0, .base = 0});
   }
 
@@ -231,10 +220,7 @@ class Placer {
       parcel.base = at;
       at += RoundUp(parcel.Bytes(out_.sizes), kLineBytes);
     }
-    for (GatheredBlock& block : now.scatter_out.blocks) {
-      block.at = at;
-      at += out_.program.problem.grid.block_tokens * (out_.sizes.out + out_.sizes.lse);
-    }
+    at = PlaceRuns(now.scatter_out.runs, kStripTokens * (out_.sizes.out + out_.sizes.lse), at);
     now.output_bytes = RoundUp(at, kLineBytes);
     const std::vector<Parcel>& sent = At(now.q_stage).sends;
     for (OutParcel& parcel : now.arrivals) {
@@ -263,8 +249,7 @@ void AddStrips(std::vector<StripRun>& runs, int64_t lane, Range strips) {
   }
 }
 
-int64_t PlaceRuns(std::vector<StripRun>& runs, int64_t strip_bytes) {
-  int64_t at = 0;
+int64_t PlaceRuns(std::vector<StripRun>& runs, int64_t strip_bytes, int64_t at) {
   for (StripRun& run : runs) {
     run.at = at;
     at += run.count * strip_bytes;
@@ -273,20 +258,12 @@ int64_t PlaceRuns(std::vector<StripRun>& runs, int64_t strip_bytes) {
 }
 
 void Parcel::Place(const StripSizes& sizes) {
-  int64_t at = 0;
-  for (StripRun& run : kv) {
-    run.at = at;
-    at += run.count * sizes.kv;
-  }
+  int64_t at = PlaceRuns(kv, sizes.kv);
   kv_rows_at = at;
   q_rows_at = at + 2 * kv_rows * sizes.row;
   at = q_rows_at + q_rows * sizes.row;
   if (!q.empty()) at = RoundUp(at, kLineBytes);
-  for (StripRun& run : q) {
-    run.at = at;
-    at += run.count * sizes.q;
-  }
-  bytes = at;
+  bytes = PlaceRuns(q, sizes.q, at);
   capacity = RoundUp(std::max(bytes, q_rows_at + q_tokens * (sizes.out + sizes.lse)), kLineBytes);
 }
 

@@ -12,8 +12,8 @@ namespace equitile {
 // Strips of a lane at the end of a list of runs.
 void AddStrips(std::vector<StripRun>& runs, int64_t lane, Range strips);
 
-// Runs one after the other from 0 on; their bytes.
-int64_t PlaceRuns(std::vector<StripRun>& runs, int64_t strip_bytes);
+// Runs one after the other from byte `at` on; where they end.
+int64_t PlaceRuns(std::vector<StripRun>& runs, int64_t strip_bytes, int64_t at = 0);
 
 // Fills in every place and what is packed, copied and held where, from the lists.
 void PlaceItinerary(Itinerary& itinerary);

@@ -29,7 +29,6 @@ LayerRun::LayerRun(Executor& executor, ExecutorBuffers& buffers, const Itinerary
       problem_(itinerary.program.problem),
       sizes_(itinerary.sizes),
       head_dim_(itinerary.sizes.head_dim),
-      line_(HomeLine(*itinerary.homes, problem_, itinerary.rank)),
       strips_per_lane_(CeilDiv(problem_.grid.q_tokens, kStripTokens)),
       kv_strips_per_lane_(CeilDiv(problem_.grid.kv_tokens, kStripTokens)),
       letters_(itinerary.stages.size()) {
@@ -147,8 +146,9 @@ void LayerRun::Allocate() {
   }
   for (size_t i = 0; i < in.size(); ++i) input_[i] = buffers_.inputs[i].Get<std::byte>(in[i]);
   for (size_t i = 0; i < out.size(); ++i) output_[i] = buffers_.outputs[i].Get<std::byte>(out[i]);
-  lse_ = call_.lse != nullptr ? call_.lse
-                              : buffers_.lse.Get<float>(problem_.lanes.heads * line_.size());
+  lse_ = call_.lse != nullptr
+             ? call_.lse
+             : buffers_.lse.Get<float>(problem_.lanes.heads * it_.home_rows.Count());
   buffers_.q.resize(Index(lanes * strips_per_lane_));
   buffers_.out.resize(Index(lanes * strips_per_lane_));
   buffers_.k.resize(Index(lanes * kv_strips_per_lane_));
@@ -290,13 +290,12 @@ void LayerRun::ComputeFromStrips(int32_t stage) {
 
 void LayerRun::ComputeFromSources(int32_t stage) {
   AttentionArgs args = ArgsOf(stage);
-  const int64_t heads = problem_.lanes.heads, tokens = problem_.grid.q_tokens;
+  const int64_t tokens = problem_.grid.q_tokens;
   args.q = call_.q;
   args.k = call_.k;
   args.v = call_.v;
   args.q_order = args.kv_order = buffers_.orders->ByLane();
-  args.out = View(call_.out - line_.begin * heads * head_dim_,
-                  Shape{problem_.lanes.batch, tokens, heads, head_dim_});
+  args.out = it_.home_rows.Output(call_.out, head_dim_);
   if (call_.lse != nullptr) args.lse = buffers_.lse.Get<float>(problem_.lanes.Count() * tokens);
   auto poll = [&] { comm_.Poll(); };
   args.poll = poll;
@@ -307,8 +306,7 @@ void LayerRun::ComputeFromSources(int32_t stage) {
     const int32_t* order = buffers_.orders->Of(row.lane);
     for (int64_t p = block.begin; p < block.end; ++p) {
       const int64_t token = order != nullptr ? order[p] : p;
-      call_.lse[problem_.lanes.HeadOf(row.lane) * line_.size() + LineIndex(row.lane, token)] =
-          args.lse[row.lane * tokens + token];
+      *LseAt(call_.lse, row.lane, token) = args.lse[row.lane * tokens + token];
     }
   }
 }

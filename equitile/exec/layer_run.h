@@ -104,8 +104,6 @@ class LayerRun {
     AddEvent(RunEvent::Kind::kPack, begin, end, stage);
   }
 
-  HomeRowsArgs HomeRows(int64_t lane) const;
-
   // Output of `rows` tokens that lies in a buffer: [rows][head_dim], then log-sum-exp [rows].
   struct OutputRows {
     float* out = nullptr;
@@ -117,7 +115,7 @@ class LayerRun {
 
   void PackHome(int32_t stage);
   void Pack(const PackJob& job);
-  void WriteRows(const TokenSource& source, const BlockRows& block, std::byte* rows);
+  void WriteRows(const TokenSource& source, const TokenRows& scattered, std::byte* rows);
   void SendInputs(int32_t stage);
 
   // --- Wire to kernel ---
@@ -127,28 +125,26 @@ class LayerRun {
   void WaitFor(Letter& letter, RunWait::For what, int32_t stage);
   void WaitForAll(std::vector<Letter>& letters, RunWait::For what, int32_t stage);
 
-  // Packs blocks of lanes that are not in home order from rows of all homes.
+  // Packs strips whose tokens lie on several homes.
   void Gather(int32_t stage);
 
   // --- Tables for the kernel ---
 
   void PointKv(const StripRun& run, const std::byte* base);
   void PointQ(const StripRun& run, const std::byte* base);
-  StripRun RunOf(const GatheredBlock& block) const;
 
   void FillInputTables(int32_t stage);
 
-  // Where the line has a token, counted from this rank's first.
-  int64_t LineIndex(int64_t lane, int64_t token) const {
-    return problem_.lanes.BatchOf(lane) * problem_.grid.q_tokens + token - line_.begin;
+  Range HomeOf(int64_t lane) const { return it_.home_rows.TokensOf(problem_.lanes.BatchOf(lane)); }
+  int64_t RowOf(int64_t lane, int64_t token) const {
+    return it_.home_rows.RowOf(problem_.lanes.BatchOf(lane), token);
   }
   float* OutRow(int64_t lane, int64_t token) const {
     return call_.out +
-           (LineIndex(lane, token) * problem_.lanes.heads + problem_.lanes.HeadOf(lane)) *
-               head_dim_;
+           (RowOf(lane, token) * problem_.lanes.heads + problem_.lanes.HeadOf(lane)) * head_dim_;
   }
-  float* LseAt(int64_t lane, int64_t token) const {
-    return lse_ + problem_.lanes.HeadOf(lane) * line_.size() + LineIndex(lane, token);
+  float* LseAt(float* lse, int64_t lane, int64_t token) const {
+    return lse + problem_.lanes.HeadOf(lane) * it_.home_rows.Count() + RowOf(lane, token);
   }
 
   void PointOutput(const TokenRows& run, float* rows, float* lse, int64_t stride);
@@ -200,7 +196,6 @@ class LayerRun {
   const Problem& problem_;
   const StripSizes& sizes_;
   const int64_t head_dim_;
-  const Range line_;  // this rank's part of the (batch, token) line
   const int64_t strips_per_lane_, kv_strips_per_lane_;
   std::byte* home_ = nullptr;
   std::array<std::byte*, 3> input_{};

@@ -13,17 +13,16 @@ float* AsFloats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
 const float* AsFloats(const std::byte* bytes) { return reinterpret_cast<const float*>(bytes); }
 int64_t Floats(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
 
+int64_t StripsOf(const GatheredStrips& gathered) {
+  int64_t strips = 0;
+  for (const StripRun& run : gathered.runs) strips += run.count;
+  return strips;
+}
+
 }  // namespace
 
 LayerRun::OutputRows LayerRun::RowsAt(std::byte* data, int64_t rows) const {
   return {.out = AsFloats(data), .lse = AsFloats(data + rows * sizes_.out)};
-}
-
-HomeRowsArgs LayerRun::HomeRows(int64_t lane) const {
-  return {.homes = it_.homes.get(),
-          .problem = &problem_,
-          .order = buffers_.orders->Of(lane),
-          .rank = it_.rank};
 }
 
 void LayerRun::PackHome(int32_t stage) {
@@ -32,14 +31,14 @@ void LayerRun::PackHome(int32_t stage) {
   Packing(stage, now.pack_bytes, [&] {
     pool_.ParallelFor(std::ssize(now.pack), [&](int64_t i, int) { Pack(now.pack[Index(i)]); });
     for (const Parcel& parcel : now.sends) {
-      pool_.ParallelFor(std::ssize(parcel.kv_blocks), [&](int64_t i, int) {
-        const BlockRows& block = parcel.kv_blocks[Index(i)];
+      pool_.ParallelFor(std::ssize(parcel.kv_scattered), [&](int64_t i, int) {
+        const TokenRows& scattered = parcel.kv_scattered[Index(i)];
         std::byte* k = home_ + parcel.base + parcel.kv_rows_at;
-        WriteRows(call_.k, block, k);
-        WriteRows(call_.v, block, k + parcel.kv_rows * sizes_.row);
+        WriteRows(call_.k, scattered, k);
+        WriteRows(call_.v, scattered, k + parcel.kv_rows * sizes_.row);
       });
-      pool_.ParallelFor(std::ssize(parcel.q_blocks), [&](int64_t i, int) {
-        WriteRows(call_.q, parcel.q_blocks[Index(i)], home_ + parcel.base + parcel.q_rows_at);
+      pool_.ParallelFor(std::ssize(parcel.q_scattered), [&](int64_t i, int) {
+        WriteRows(call_.q, parcel.q_scattered[Index(i)], home_ + parcel.base + parcel.q_rows_at);
       });
     }
     pool_.ParallelFor(std::ssize(now.copy), [&](int64_t i, int) {
@@ -65,33 +64,33 @@ void LayerRun::Pack(const PackJob& job) {
   PackStrips(args, AsFloats(home_ + job.run.at + sizes_.k));
 }
 
-void LayerRun::WriteRows(const TokenSource& source, const BlockRows& block, std::byte* rows) {
-  ForEachHomeRow(HomeRows(block.lane), block, [&](int64_t token, int64_t row) {
-    ReadRows(source, problem_.lanes, block.lane, token, 1, head_dim_,
-             AsFloats(rows + row * sizes_.row));
-  });
+void LayerRun::WriteRows(const TokenSource& source, const TokenRows& scattered, std::byte* rows) {
+  const int64_t lane = scattered.lane;
+  ForEachHomeRow(scattered, buffers_.orders->Of(lane), HomeOf(lane),
+                 [&](int64_t token, int64_t row) {
+                   ReadRows(source, problem_.lanes, lane, token, 1, head_dim_,
+                            AsFloats(rows + row * sizes_.row));
+                 });
 }
 
 void LayerRun::Gather(int32_t stage) {
   const RankStage& now = At(stage);
-  if (now.gather_kv.blocks.empty() && now.gather_q.blocks.empty()) return;
+  if (now.gather_kv.runs.empty() && now.gather_q.runs.empty()) return;
   std::vector<const Parcel*> from(Index(it_.ranks), nullptr);
   for (const Parcel& parcel : now.receives) from[Index(parcel.peer)] = &parcel;
   std::byte* buffer = InputBuffer(stage);
-  auto pack = [&](const GatheredBlocks& gathered, int64_t i, const TokenSource& source,
+  auto pack = [&](const GatheredStrips& gathered, int64_t i, const TokenSource& source,
                   StripLayout layout, int64_t rows_of_v, int64_t pitch, std::byte* to) {
     const bool is_q = layout == StripLayout::kQuery;
-    const GatheredBlock& block = gathered.blocks[Index(i)];
-    const int32_t* order = buffers_.orders->Of(block.lane);
-    const Range positions = problem_.grid.QBlockTokens(block.block);
-    std::vector<float> rows(Index(positions.size() * head_dim_));
-    std::vector<int64_t> next_row;
+    const StripRun& run = gathered.runs[Index(i)];
+    const int64_t begin = run.first * kStripTokens;
+    std::vector<float> rows(Index(run.count * kStripTokens * head_dim_));
     ForEachGatheredRow(
-        {.itinerary = &it_, .gathered = &gathered, .index = i, .order = order}, next_row,
+        it_, gathered, i, buffers_.orders->Of(run.lane),
         [&](int64_t position, int64_t token, int32_t home, int64_t row) {
-          float* to_row = rows.data() + (position - positions.begin) * head_dim_;
+          float* to_row = rows.data() + (position - begin) * head_dim_;
           if (home == it_.rank) {
-            ReadRows(source, problem_.lanes, block.lane, token, 1, head_dim_, to_row);
+            ReadRows(source, problem_.lanes, run.lane, token, 1, head_dim_, to_row);
             return;
           }
           const Parcel& parcel = *from[Index(home)];
@@ -100,31 +99,30 @@ void LayerRun::Gather(int32_t stage) {
           std::memcpy(to_row, buffer + parcel.base + at + row * sizes_.row, Index(sizes_.row));
         });
     auto produce = [&](int64_t, int64_t first, int64_t count, float* out) {
-      std::memcpy(out, rows.data() + (first - positions.begin) * head_dim_,
-                  Index(count * sizes_.row));
+      std::memcpy(out, rows.data() + (first - begin) * head_dim_, Index(count * sizes_.row));
     };
     const TokenSource gathered_rows{RowProducer(produce)};
     PackStrips({.layout = layout,
                 .source = &gathered_rows,
                 .lanes = problem_.lanes,
-                .lane = block.lane,
+                .lane = run.lane,
                 .tokens = problem_.grid.q_tokens,
                 .head_dim = head_dim_,
                 .token_at_position = nullptr,
-                .strips = {positions.begin / kStripTokens, CeilDiv(positions.end, kStripTokens)},
+                .strips = {run.first, run.first + run.count},
                 .pitch = Floats(pitch)},
                AsFloats(to));
   };
-  const int64_t tokens = std::ssize(now.gather_kv.blocks) * 2 + std::ssize(now.gather_q.blocks);
-  Packing(stage, tokens * problem_.grid.block_tokens * sizes_.row, [&] {
-    pool_.ParallelFor(std::ssize(now.gather_kv.blocks), [&](int64_t i, int) {
-      std::byte* to = buffer + now.gather_kv.blocks[Index(i)].at;
+  const int64_t strips = 2 * StripsOf(now.gather_kv) + StripsOf(now.gather_q);
+  Packing(stage, strips * kStripTokens * sizes_.row, [&] {
+    pool_.ParallelFor(std::ssize(now.gather_kv.runs), [&](int64_t i, int) {
+      std::byte* to = buffer + now.gather_kv.runs[Index(i)].at;
       pack(now.gather_kv, i, call_.k, StripLayout::kKeyValue, 0, sizes_.kv, to);
       pack(now.gather_kv, i, call_.v, StripLayout::kKeyValue, 1, sizes_.kv, to + sizes_.k);
     });
-    pool_.ParallelFor(std::ssize(now.gather_q.blocks), [&](int64_t i, int) {
+    pool_.ParallelFor(std::ssize(now.gather_q.runs), [&](int64_t i, int) {
       pack(now.gather_q, i, call_.q, StripLayout::kQuery, 0, sizes_.q,
-           buffer + now.gather_q.blocks[Index(i)].at);
+           buffer + now.gather_q.runs[Index(i)].at);
     });
   });
 }
@@ -144,15 +142,6 @@ void LayerRun::PointQ(const StripRun& run, const std::byte* base) {
     buffers_.q[Index(first + i)] = AsFloats(base + run.at + i * sizes_.q);
 }
 
-StripRun LayerRun::RunOf(const GatheredBlock& block) const {
-  const Range tokens = problem_.grid.QBlockTokens(block.block);
-  const int64_t first = tokens.begin / kStripTokens;
-  return {.lane = block.lane,
-          .first = static_cast<int32_t>(first),
-          .count = static_cast<int32_t>(CeilDiv(tokens.end, kStripTokens) - first),
-          .at = block.at};
-}
-
 void LayerRun::FillInputTables(int32_t stage) {
   const RankStage& now = At(stage);
   const std::byte* buffer = InputBuffer(stage);
@@ -162,8 +151,8 @@ void LayerRun::FillInputTables(int32_t stage) {
   }
   for (const StripRun& run : now.local_kv) PointKv(run, home_);
   for (const StripRun& run : now.local_q) PointQ(run, home_);
-  for (const GatheredBlock& block : now.gather_kv.blocks) PointKv(RunOf(block), buffer);
-  for (const GatheredBlock& block : now.gather_q.blocks) PointQ(RunOf(block), buffer);
+  for (const StripRun& run : now.gather_kv.runs) PointKv(run, buffer);
+  for (const StripRun& run : now.gather_q.runs) PointQ(run, buffer);
   if (stage == 0) return;
   for (const Segment& segment : now.segments) {
     for (const StripRun& run : segment.runs) PointKv(run, buffer + segment.base);
@@ -182,7 +171,7 @@ void LayerRun::FillOutputTable(int32_t stage) {
   const RankStage& now = At(stage);
   std::byte* buffer = OutputBuffer(stage);
   for (const TokenRows& run : now.own_output) {
-    PointOutput(run, OutRow(run.lane, run.first), LseAt(run.lane, run.first),
+    PointOutput(run, OutRow(run.lane, run.first), LseAt(lse_, run.lane, run.first),
                 problem_.lanes.heads * head_dim_);
   }
   for (const OutParcel& parcel : now.returns) {
@@ -190,65 +179,58 @@ void LayerRun::FillOutputTable(int32_t stage) {
     for (const TokenRows& run : parcel.tokens)
       PointOutput(run, rows.out + run.row * head_dim_, rows.lse + run.row, head_dim_);
   }
-  for (const GatheredBlock& block : now.scatter_out.blocks) {
-    const Range tokens = problem_.grid.QBlockTokens(block.block);
-    const OutputRows rows = RowsAt(buffer + block.at, problem_.grid.block_tokens);
-    PointOutput({.lane = block.lane,
-                 .first = static_cast<int32_t>(tokens.begin),
-                 .count = static_cast<int32_t>(tokens.size()),
-                 .row = 0},
+  for (const StripRun& run : now.scatter_out.runs) {
+    const OutputRows rows = RowsAt(buffer + run.at, run.count * kStripTokens);
+    const Range positions = PositionsOf(run, problem_.grid.q_tokens);
+    PointOutput({.lane = run.lane,
+                 .first = static_cast<int32_t>(positions.begin),
+                 .count = static_cast<int32_t>(positions.size())},
                 rows.out, rows.lse, head_dim_);
   }
 }
 
 void LayerRun::Scatter(int32_t stage) {
   const RankStage& now = At(stage);
-  if (now.scatter_out.blocks.empty()) return;
+  if (now.scatter_out.runs.empty()) return;
   std::vector<const OutParcel*> to(Index(it_.ranks), nullptr);
   for (const OutParcel& parcel : now.returns) to[Index(parcel.peer)] = &parcel;
   std::byte* buffer = OutputBuffer(stage);
-  const int64_t tokens = std::ssize(now.scatter_out.blocks) * problem_.grid.block_tokens;
-  Packing(stage, tokens * sizes_.out, [&] {
-    pool_.ParallelFor(std::ssize(now.scatter_out.blocks), [&](int64_t i, int) {
-      const GatheredBlock& block = now.scatter_out.blocks[Index(i)];
-      const int64_t begin = problem_.grid.QBlockTokens(block.block).begin;
-      const OutputRows made = RowsAt(buffer + block.at, problem_.grid.block_tokens);
-      std::vector<int64_t> next_row;
-      ForEachGatheredRow({.itinerary = &it_,
-                          .gathered = &now.scatter_out,
-                          .index = i,
-                          .order = buffers_.orders->Of(block.lane)},
-                         next_row, [&](int64_t position, int64_t token, int32_t home, int64_t row) {
-                           const int64_t from = position - begin;
-                           OutputRows place;
-                           if (home == it_.rank) {
-                             place = {OutRow(block.lane, token), LseAt(block.lane, token)};
-                           } else {
-                             const OutParcel& parcel = *to[Index(home)];
-                             const OutputRows rows = RowsAt(buffer + parcel.base, parcel.rows);
-                             place = {rows.out + row * head_dim_, rows.lse + row};
-                           }
-                           std::memcpy(place.out, made.out + from * head_dim_, Index(sizes_.out));
-                           *place.lse = made.lse[from];
-                         });
-    });
-  });
+  const auto scatter = [&](int64_t i, int) {
+    const StripRun& run = now.scatter_out.runs[Index(i)];
+    const OutputRows made = RowsAt(buffer + run.at, run.count * kStripTokens);
+    ForEachGatheredRow(it_, now.scatter_out, i, buffers_.orders->Of(run.lane),
+                       [&](int64_t position, int64_t token, int32_t home, int64_t row) {
+                         OutputRows place;
+                         if (home == it_.rank) {
+                           place = {OutRow(run.lane, token), LseAt(lse_, run.lane, token)};
+                         } else {
+                           const OutParcel& parcel = *to[Index(home)];
+                           const OutputRows rows = RowsAt(buffer + parcel.base, parcel.rows);
+                           place = {rows.out + row * head_dim_, rows.lse + row};
+                         }
+                         const int64_t from = position - run.first * kStripTokens;
+                         std::memcpy(place.out, made.out + from * head_dim_, Index(sizes_.out));
+                         *place.lse = made.lse[from];
+                       });
+  };
+  Packing(stage, StripsOf(now.scatter_out) * kStripTokens * sizes_.out,
+          [&] { pool_.ParallelFor(std::ssize(now.scatter_out.runs), scatter); });
 }
 
 void LayerRun::Unpack(const OutParcel& parcel, std::byte* data) {
   const OutputRows rows = RowsAt(data, parcel.rows);
   auto take = [&](int64_t lane, int64_t token, int64_t row) {
     std::memcpy(OutRow(lane, token), rows.out + row * head_dim_, Index(sizes_.out));
-    *LseAt(lane, token) = rows.lse[row];
+    *LseAt(lse_, lane, token) = rows.lse[row];
   };
   pool_.ParallelFor(std::ssize(parcel.tokens), [&](int64_t i, int) {
     const TokenRows& run = parcel.tokens[Index(i)];
     for (int64_t t = 0; t < run.count; ++t) take(run.lane, run.first + t, run.row + t);
   });
-  pool_.ParallelFor(std::ssize(parcel.blocks), [&](int64_t i, int) {
-    const BlockRows& block = parcel.blocks[Index(i)];
-    ForEachHomeRow(HomeRows(block.lane), block,
-                   [&](int64_t token, int64_t row) { take(block.lane, token, row); });
+  pool_.ParallelFor(std::ssize(parcel.scattered), [&](int64_t i, int) {
+    const TokenRows& run = parcel.scattered[Index(i)];
+    ForEachHomeRow(run, buffers_.orders->Of(run.lane), HomeOf(run.lane),
+                   [&](int64_t token, int64_t row) { take(run.lane, token, row); });
   });
 }
 

@@ -1,5 +1,5 @@
-// Rows of tokens on their way between sources, parcels and strips, for lanes that are not in home
-// order, and output rows on their way home.
+// Rows of tokens on their way between sources, parcels and strips, where the tokens of a strip lie
+// on several homes, and output rows on their way back.
 #pragma once
 
 #include <cstdint>
@@ -29,45 +29,29 @@ class LaneOrders {
   std::vector<const int32_t*> by_lane_;
 };
 
-// The home side: rows of those tokens of a block that lie on `rank`.
-struct HomeRowsArgs {
-  const HomeMap* homes = nullptr;
-  const Problem* problem = nullptr;
-  const int32_t* order = nullptr;
-  int32_t rank = 0;
-};
-// Visits (token, row) for the tokens of a block on the rank, positions ascending.
+// Visits (token, row) for the tokens of scattered positions that are at home, positions ascending.
 template <typename Visit>
-void ForEachHomeRow(const HomeRowsArgs& args, const BlockRows& block, Visit&& visit) {
-  const int64_t item = args.problem->lanes.BatchOf(block.lane);
-  const Range positions = args.problem->grid.QBlockTokens(block.block);
-  const Range own = args.homes->RankTokens(Side::kQuery, args.rank, item);
-  int64_t row = block.row;
-  for (int64_t p = positions.begin; p < positions.end; ++p) {
-    const int64_t token = args.order[p];
-    if (own.Contains(token)) visit(token, row++);
+void ForEachHomeRow(const TokenRows& scattered, const int32_t* order, Range home, Visit&& visit) {
+  int64_t row = scattered.row;
+  for (int64_t p = scattered.first; p < scattered.first + scattered.count; ++p) {
+    const int64_t token = order != nullptr ? order[p] : p;
+    if (home.Contains(token)) visit(token, row++);
   }
 }
 
-// The computing side: where each token of a gathered block lies.
-struct GatherArgs {
-  const Itinerary* itinerary = nullptr;
-  const GatheredBlocks* gathered = nullptr;
-  int64_t index = 0;  // of the block
-  const int32_t* order = nullptr;
-};
-// Visits (position, token, home, row in that home's parcel; the row means nothing at home).
+// Visits (position, token, home, row in that home's parcel) for the tokens of a gathered run; the
+// row means nothing at home.
 template <typename Visit>
-void ForEachGatheredRow(const GatherArgs& args, std::vector<int64_t>& next_row, Visit&& visit) {
-  const GatheredBlock& block = args.gathered->blocks[static_cast<size_t>(args.index)];
-  const Problem& problem = args.itinerary->program.problem;
-  const int64_t item = problem.lanes.BatchOf(block.lane);
-  const Range positions = problem.grid.QBlockTokens(block.block);
-  const auto first = args.gathered->first_row.begin() + args.index * args.itinerary->ranks;
-  next_row.assign(first, first + args.itinerary->ranks);
+void ForEachGatheredRow(const Itinerary& itinerary, const GatheredStrips& gathered, int64_t index,
+                        const int32_t* order, Visit&& visit) {
+  const StripRun& run = gathered.runs[static_cast<size_t>(index)];
+  const Range positions = PositionsOf(run, itinerary.homes->Tokens(Side::kQuery));
+  const int64_t item = itinerary.program.problem.lanes.BatchOf(run.lane);
+  const auto first = gathered.first_row.begin() + index * itinerary.ranks;
+  std::vector<int64_t> next_row(first, first + itinerary.ranks);
   for (int64_t p = positions.begin; p < positions.end; ++p) {
-    const int64_t token = args.order[p];
-    const int32_t home = args.itinerary->homes->RankOf(Side::kQuery, item, token);
+    const int64_t token = order != nullptr ? order[p] : p;
+    const int32_t home = itinerary.homes->RankOf(Side::kQuery, item, token);
     visit(p, token, home, next_row[static_cast<size_t>(home)]++);
   }
 }

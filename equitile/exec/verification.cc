@@ -160,33 +160,30 @@ VerifyCase Verification::Check(Communicator& comm, ThreadPool& pool,
   const auto part = executor.Prepare(plan, masks_, options_.head_dim);
 
   const Problem& problem = plan.problem();
-  const Range line = HomeLine(*part->homes, problem, comm.rank());
+  const HomeRows& home = part->home_rows;
   const int64_t heads = problem.lanes.heads, tokens = problem.grid.q_tokens,
                 row = heads * options_.head_dim;
-  std::vector<float> out(static_cast<size_t>(line.size() * row), NAN),
-      lse(static_cast<size_t>(line.size() * heads), NAN);
-  auto home = [&](const std::vector<float>& all) {
-    return HomeView(all.data() + line.begin * row, line, problem, options_.head_dim, row,
-                    options_.head_dim);
-  };
+  std::vector<float> out(static_cast<size_t>(home.Count() * row), NAN),
+      lse(static_cast<size_t>(home.Count() * heads), NAN);
   LayerCall call;
   call.layer = 0;
   call.scale = Scale(options_.head_dim);
-  call.q = home(q_);
-  call.k = home(k_);
-  call.v = home(v_);
+  const Shape shape{problem.lanes.batch, tokens, heads, options_.head_dim};
+  call.q = ConstView(q_.data(), shape);
+  call.k = ConstView(k_.data(), shape);
+  call.v = ConstView(v_.data(), shape);
   call.out = out.data();
   call.lse = lse.data();
   executor.Run(*part, call);
 
   Difference difference;
-  for (size_t i = 0; i < out.size(); ++i)
-    difference.Add(out[i], out_[i + static_cast<size_t>(line.begin * row)]);
-  for (int64_t head = 0; head < heads; ++head) {
-    for (int64_t i = line.begin; i < line.end; ++i) {
-      const int64_t lane = i / tokens * heads + head;
-      difference.Add(lse[static_cast<size_t>(head * line.size() + i - line.begin)],
-                     lse_[static_cast<size_t>(lane * tokens + i % tokens)]);
+  for (int64_t i = 0; i < home.Count(); ++i) {
+    const auto [item, token] = home.TokenOf(i);
+    const float *got = out.data() + i * row, *want = out_.data() + (item * tokens + token) * row;
+    for (int64_t d = 0; d < row; ++d) difference.Add(got[d], want[d]);
+    for (int64_t head = 0; head < heads; ++head) {
+      difference.Add(lse[static_cast<size_t>(head * home.Count() + i)],
+                     lse_[static_cast<size_t>(problem.lanes.Lane(item, head) * tokens + token)]);
     }
   }
   double worst[] = {difference.max_error, difference.same_bits ? 0.0 : 1.0};

@@ -15,22 +15,25 @@ constexpr int64_t kVersion = 1;
 // bits.
 constexpr int64_t kMaxCount = 1 << 20;
 
-Json TileRanges(const HomeMap& homes, Side side) {
+Json TileRanges(const Problem& problem, Side side) {
   Json ranges = Json::array();
-  for (int32_t rank = 0; rank < homes.ranks(); ++rank) {
-    const Range tiles = homes.RankTiles(side, rank);
+  for (int32_t rank = 0; rank < problem.ranks; ++rank) {
+    const Range tiles = DefaultHomeTiles(problem, side, rank);
     ranges.push_back({tiles.begin, tiles.end});
   }
   return ranges;
 }
 
 Json HomesJson(const Problem& problem) {
-  Problem natural = problem;
-  natural.orders.clear();
-  const HomeMap homes(natural);
-  return {{"tile", kHomeTileTokens},
-          {"query", TileRanges(homes, Side::kQuery)},
-          {"key", TileRanges(homes, Side::kKey)}};
+  if (problem.homes.empty()) {
+    return {{"tile", kHomeTileTokens},
+            {"query", TileRanges(problem, Side::kQuery)},
+            {"key", TileRanges(problem, Side::kKey)}};
+  }
+  Json items = Json::array();
+  for (auto first = problem.homes.begin(); first != problem.homes.end(); first += problem.ranks)
+    items.push_back(std::vector<int64_t>(first, first + problem.ranks));
+  return {{"first_tokens", std::move(items)}};
 }
 
 Json GridJson(const Problem& problem) {
@@ -103,6 +106,24 @@ Json StagesJson(const PlanParts& parts) {
 
 // --- Reading ---
 
+// Empty where the file has the default cut.
+std::vector<int64_t> HomesOf(const JsonValue& value, const Problem& problem) {
+  const std::optional<JsonValue> items = value.Find("first_tokens");
+  if (!items) {
+    value.CheckKeys({"tile", "query", "key"});
+    return {};
+  }
+  value.CheckKeys({"first_tokens"});
+  std::vector<int64_t> homes;
+  items->Size(problem.lanes.batch);
+  for (int64_t item = 0; item < problem.lanes.batch; ++item) {
+    const JsonValue ranks = items->At(item);
+    ranks.Size(problem.ranks);
+    for (const int32_t first : ranks.Integers(0, kMaxFileTokens)) homes.push_back(first);
+  }
+  return homes;
+}
+
 Problem ProblemOf(const JsonValue& root) {
   Problem problem;
   problem.ranks = static_cast<int32_t>(root["ranks"].Integer(1, kMaxCount));
@@ -131,6 +152,7 @@ Problem ProblemOf(const JsonValue& root) {
     problem.token_grid = TokenGridFrom(*video, grid["text"]);
     if (const auto home = grid.Find("home_order")) problem.token_grid.home = TokenOrderFrom(*home);
   }
+  problem.homes = HomesOf(root["homes"], problem);
   return problem;
 }
 
@@ -290,9 +312,7 @@ PlanFile ParsePlanFile(std::string_view text, std::string_view name) {
   const JsonValue work = root["work_per_rank"];
   for (int64_t rank = 0; rank < work.Size(); ++rank)
     file.work_per_rank.push_back(work.At(rank).Integer(0, INT64_MAX));
-  const JsonValue homes = root["homes"];
-  homes.CheckKeys({"tile", "query", "key"});
-  file.homes_match = homes.json() == HomesJson(file.parts.problem);
+  file.homes_match = root["homes"].json() == HomesJson(file.parts.problem);
   return file;
 }
 

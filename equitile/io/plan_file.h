@@ -14,13 +14,16 @@
 namespace equitile {
 
 // {"version": 1, "hash", "mask_hash", "ranks", "batch",
-//  "grid": {"heads", "block", "q_tokens", "kv_tokens", "video": [F, H, W], "text": {"before",
-//  "after"}},   (video, text: where
-//      a lane is not in natural order)
-//  "homes": {"tile": 64, "query": [[begin, end] per rank], "key": [...]}   ranges of tiles on the
-//  (batch, tile) line "orders": "fhw" | [one per lane], "planner": {"name", "ulysses", "ring",
-//  "parameters": {...}}, "row_owner": [lanes][q_blocks], "stages": {"movement": "exchange",
-//  "needed_kv_only", "head_group": [per lane: group | [[rank, group], ...]]}
+//  "grid": {"heads", "block", "q_tokens", "kv_tokens", "video": [F, H, W],
+//           "text": {"before", "after"}, "home_order"},
+//      video, text, home_order: where a lane is not in home order; home_order: where it is not fhw
+//  "homes": {"tile": 64, "query": [[begin, end] per rank], "key": [...]}   the default cut: ranges
+//      of tiles on the (batch, tile) line
+//          | {"first_tokens": [batch][ranks]}   any other
+//  "orders": "fhw" | [one per lane],
+//  "planner": {"name", "ulysses", "ring", "parameters": {...}}, "row_owner": [lanes][q_blocks],
+//  "stages": {"movement": "exchange", "needed_kv_only",
+//             "head_group": [per lane: group | [[rank, group], ...]]}
 //          | {"movement": "ring", "needed_kv_only", "rings": [{"ranks", "lanes", "kv_owner"}]},
 //  "cost": {"block", "row"}, "work_per_rank": [ranks]}
 struct PlanFile {
@@ -29,7 +32,7 @@ struct PlanFile {
   uint64_t mask_hash = 0;  // HashMask of the mask it was made for
   CostModel cost;          // unit of work_per_rank
   std::vector<int64_t> work_per_rank;
-  bool homes_match = true;  // stored homes are those that follow from tokens, batch and ranks
+  bool homes_match = true;  // a stored default cut is the one that follows from tokens and ranks
 
   bool HashMatches() const { return HashParts(parts) == hash; }
 };

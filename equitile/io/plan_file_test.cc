@@ -97,6 +97,36 @@ TEST_F(EditedPlanFile, EveryEditOfAPartContradictsTheHash) {
   EXPECT_FALSE(ParsePlanFile(homes.dump(), "p.json").homes_match);
 }
 
+// The default cut is written as it always was; any other by its first tokens.
+TEST_F(EditedPlanFile, HomesAreThoseOfTheFile) {
+  EXPECT_EQ(exchange_["homes"], json::parse(R"({"tile": 64, "query": [[0,1],[1,2],[2,3],[3,5]],
+                                                "key": [[0,1],[1,2],[2,3],[3,5]]})"));
+  const PlanFile stored = ParsePlanFile(exchange_.dump(), "p.json");
+  Problem problem = stored.parts.problem;
+  problem.homes = {0, 7, 7, 211};
+  const Plan plan = PlanUsp(problem, 2, 2);
+  const json file = Text(plan);
+  EXPECT_EQ(file["homes"], json::parse(R"({"first_tokens": [[0, 7, 7, 211]]})"));
+  const PlanFile back = ParsePlanFile(file.dump(), "p.json");
+  EXPECT_TRUE(back.HashMatches() && back.homes_match);
+  EXPECT_EQ(Plan(back.parts), plan);
+  auto edit = [&](const json& homes, const std::string& words) {
+    json edited = file;
+    edited["homes"] = homes;
+    Refused(edited, words);
+  };
+  edit({{"first_tokens", {{0, 8, 7, 211}}}}, "rank 2 begins at token 7; it must begin at 8 to 320");
+  edit({{"first_tokens", {{1, 7, 7, 211}}}}, "rank 0 begins at token 1; it must begin at 0 to 0");
+  edit({{"first_tokens", {{0, 7, 7, 321}}}}, "rank 3 begins at token 321");
+  edit({{"first_tokens", {{0, 7, 7}}}}, "'homes.first_tokens[0]': must have 4 entries");
+  edit({{"first_tokens", json::array()}}, "'homes.first_tokens': must have 1 entries");
+  edit({{"first_tokens", {{0, 7, -1, 211}}}}, "'homes.first_tokens[0][2]' holds -1");
+  edit({{"first_tokens", {{0, 7, 7, 211}}}, {"tile", 64}}, "tile");
+  json other = file;
+  other["homes"]["first_tokens"][0][1] = 6;
+  EXPECT_FALSE(ParsePlanFile(other.dump(), "p.json").HashMatches());
+}
+
 TEST_F(EditedPlanFile, MalformedIsRefusedInOneLine) {
   for (const auto& item : exchange_.items()) {
     json without = exchange_;

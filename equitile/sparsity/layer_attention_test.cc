@@ -62,14 +62,17 @@ std::vector<float> RunLayers(const LayerWorld& world, int32_t ranks, int threads
                           .grid = test.Grid(),
                           .token_grid = {},
                           .orders = {}};
-    const Range line = HomeLine(HomeMap(problem), problem, comm.rank());
-    std::vector<float> out(static_cast<size_t>(std::max<int64_t>(line.size(), 1) * row));
+    const HomeRows home(HomeMap(problem), problem.lanes, comm.rank());
+    std::vector<float> out(static_cast<size_t>(std::max<int64_t>(home.Count(), 1) * row));
     for (int32_t step = 0; step < test.steps; ++step) {
       for (int32_t layer = 0; layer < test.layers; ++layer) {
         world.Call(comm, step, layer, out.data(),
                    [&](const SelfAttentionCall& call) { attention(call); });
-        std::copy_n(out.begin(), line.size() * row,
-                    all.begin() + (step * test.layers + layer) * call_numbers + line.begin * row);
+        const auto to = all.begin() + (step * test.layers + layer) * call_numbers;
+        for (int64_t i = 0; i < home.Count(); ++i) {
+          const auto [item, token] = home.TokenOf(i);
+          std::copy_n(out.begin() + i * row, row, to + (item * test.Tokens() + token) * row);
+        }
         EXPECT_EQ(masks.calls.back(), (std::pair{step, layer}));
       }
     }

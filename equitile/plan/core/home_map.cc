@@ -2,7 +2,34 @@
 
 #include <algorithm>
 
+#include "equitile/base/error.h"
+
 namespace equitile {
+namespace {
+
+int64_t TokensOf(const Problem& problem, Side side) {
+  return side == Side::kQuery ? problem.grid.q_tokens : problem.grid.kv_tokens;
+}
+
+}  // namespace
+
+Range DefaultHomeTiles(const Problem& problem, Side side, int32_t rank) {
+  const int64_t item_tiles = CeilDiv(TokensOf(problem, side), kHomeTileTokens);
+  return EvenPart(problem.lanes.batch * item_tiles, rank, problem.ranks);
+}
+
+std::vector<int64_t> DefaultHomes(const Problem& problem, Side side) {
+  const int64_t tokens = TokensOf(problem, side), item_tiles = CeilDiv(tokens, kHomeTileTokens);
+  std::vector<int64_t> homes;
+  homes.reserve(static_cast<size_t>(problem.lanes.batch * problem.ranks));
+  for (int64_t item = 0; item < problem.lanes.batch; ++item) {
+    for (int32_t rank = 0; rank < problem.ranks; ++rank) {
+      const int64_t tile = DefaultHomeTiles(problem, side, rank).begin - item * item_tiles;
+      homes.push_back(std::min(std::clamp<int64_t>(tile, 0, item_tiles) * kHomeTileTokens, tokens));
+    }
+  }
+  return homes;
+}
 
 HomeMap::HomeMap(const Problem& problem)
     : ranks_(problem.ranks),
@@ -13,13 +40,15 @@ HomeMap::HomeMap(const Problem& problem)
       tokens_{problem.grid.q_tokens, problem.grid.kv_tokens},
       item_tiles_{CeilDiv(problem.grid.q_tokens, kHomeTileTokens),
                   CeilDiv(problem.grid.kv_tokens, kHomeTileTokens)} {
-  FillTables(Side::kQuery);
-  if (!same_) FillTables(Side::kKey);
+  for (const Side side : {Side::kQuery, Side::kKey}) {
+    if (side == Side::kKey && same_) break;
+    FillTables(side, problem.homes.empty() ? DefaultHomes(problem, side) : problem.homes);
+  }
   if (problem.orders.empty()) return;
   std::map<std::pair<TokenOrder, int64_t>, int32_t> known;
   for (int64_t lane = 0; lane < lanes_.Count(); ++lane) {
     const TokenOrder order = problem.OrderOf(lane);
-    if (order == problem.token_grid.home) {
+    if (problem.InHomeOrder(lane)) {
       scattered_of_lane_.push_back(-1);
       continue;
     }
@@ -31,27 +60,19 @@ HomeMap::HomeMap(const Problem& problem)
   }
 }
 
-Range HomeMap::RankTiles(Side side, int32_t rank) const {
-  return EvenPart(LineTiles(side), rank, ranks_);
-}
-
-void HomeMap::FillTables(Side side) {
-  const int64_t item_tiles = item_tiles_[Index(side)];
-  auto& rank_of_tile = rank_of_tile_[Index(side)];
-  rank_of_tile.resize(static_cast<size_t>(LineTiles(side)));
-  auto& rank_tokens = rank_tokens_[Index(side)];
-  rank_tokens.resize(static_cast<size_t>(batch_ * ranks_));
-  for (int32_t rank = 0; rank < ranks_; ++rank) {
-    const Range tiles = RankTiles(side, rank);
-    std::fill(rank_of_tile.begin() + tiles.begin, rank_of_tile.begin() + tiles.end, rank);
-    for (int64_t item = 0; item < batch_; ++item) {
-      const auto token = [&](int64_t tile) {
-        return std::min(
-            std::clamp<int64_t>(tile - item * item_tiles, 0, item_tiles) * kHomeTileTokens,
-            Tokens(side));
-      };
-      rank_tokens[static_cast<size_t>(item * ranks_ + rank)] = {token(tiles.begin),
-                                                                token(tiles.end)};
+void HomeMap::FillTables(Side side, const std::vector<int64_t>& homes) {
+  EQ_CHECK(std::ssize(homes) == batch_ * ranks_, "{} homes of {} items on {} ranks", homes.size(),
+           batch_, ranks_);
+  for (int64_t item = 0; item < batch_; ++item) {
+    const int64_t* first = homes.data() + item * ranks_;
+    int32_t home = 0;
+    for (int32_t rank = 0; rank < ranks_; ++rank) {
+      rank_tokens_[Index(side)].push_back(
+          {first[rank], rank + 1 < ranks_ ? first[rank + 1] : Tokens(side)});
+    }
+    for (int64_t token = 0; token < Tokens(side); token += kHomeTileTokens) {
+      while (token >= RankTokens(side, home, item).end) ++home;
+      rank_of_tile_[Index(side)].push_back(home);
     }
   }
 }
@@ -71,11 +92,6 @@ HomeMap::Scattered HomeMap::Scatter(const Problem& problem, TokenOrder order,
                                     int64_t batch_item) const {
   const std::vector<int32_t> token_at = TokenAtPosition(problem.token_grid, order);
   const int64_t blocks = problem.grid.QBlocks();
-  std::vector<int32_t> home_of_tile(static_cast<size_t>(item_tiles_[0]));
-  for (int64_t tile = 0; tile < item_tiles_[0]; ++tile) {
-    home_of_tile[static_cast<size_t>(tile)] =
-        RankOf(Side::kQuery, batch_item, tile * kHomeTileTokens);
-  }
   Scattered scattered;
   scattered.first.push_back(0);
   std::vector<int32_t> count(static_cast<size_t>(ranks_), 0), homes;
@@ -83,8 +99,7 @@ HomeMap::Scattered HomeMap::Scatter(const Problem& problem, TokenOrder order,
     homes.clear();
     const Range positions = problem.grid.QBlockTokens(block);
     for (int64_t p = positions.begin; p < positions.end; ++p) {
-      const int32_t home =
-          home_of_tile[static_cast<size_t>(token_at[static_cast<size_t>(p)] / kHomeTileTokens)];
+      const int32_t home = RankOf(Side::kQuery, batch_item, token_at[static_cast<size_t>(p)]);
       if (count[static_cast<size_t>(home)]++ == 0) homes.push_back(home);
     }
     std::sort(homes.begin(), homes.end());

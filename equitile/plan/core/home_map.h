@@ -12,29 +12,32 @@
 
 namespace equitile {
 
-// Homes are cut in tiles of this many tokens, whatever the mask's block size.
-inline constexpr int64_t kHomeTileTokens = 64;
-
 enum class Side : uint8_t { kQuery, kKey };
 
-// Every batch item is cut on its own into tiles (the last one ragged); all tiles of all items form
-// one line, and rank r of R holds tiles [floor(rT/R), floor((r+1)T/R)) of it. Query and key tokens
-// have a line each; they coincide in self-attention.
+// The cut where a problem gives none. Every batch item is cut on its own into tiles of this many
+// tokens (the last one ragged), whatever the mask's block size; all tiles of all items form one
+// line, and rank r of R holds tiles [floor(rT/R), floor((r+1)T/R)) of it. Query and key tokens have
+// a line each; they coincide in self-attention.
+inline constexpr int64_t kHomeTileTokens = 64;
+Range DefaultHomeTiles(const Problem& problem, Side side, int32_t rank);  // on the line
+// As Problem::homes.
+std::vector<int64_t> DefaultHomes(const Problem& problem, Side side);
+
 class HomeMap {
  public:
   explicit HomeMap(const Problem& problem);
 
   int32_t ranks() const { return ranks_; }
   int64_t Tokens(Side side) const { return tokens_[Index(side)]; }  // of one batch item
-  int64_t LineTiles(Side side) const { return batch_ * item_tiles_[Index(side)]; }
-  Range RankTiles(Side side, int32_t rank) const;  // on the line
   // Natural token order.
   Range RankTokens(Side side, int32_t rank, int64_t batch_item) const {
     return rank_tokens_[Index(side)][static_cast<size_t>(batch_item * ranks_ + rank)];
   }
   int32_t RankOf(Side side, int64_t batch_item, int64_t token) const {
-    return rank_of_tile_[Index(side)][static_cast<size_t>(batch_item * item_tiles_[Index(side)] +
-                                                          token / kHomeTileTokens)];
+    int32_t rank = rank_of_tile_[Index(side)][static_cast<size_t>(
+        batch_item * item_tiles_[Index(side)] + token / kHomeTileTokens)];
+    while (token >= RankTokens(side, rank, batch_item).end) ++rank;
+    return rank;
   }
 
   // Visits (home rank, tokens > 0) for the parts of kv or q blocks [blocks) of a lane. In home
@@ -85,7 +88,7 @@ class HomeMap {
 
   // Which tables: those of the query side stand for both where the sides are equal.
   size_t Index(Side side) const { return same_ ? 0 : static_cast<size_t>(side); }
-  void FillTables(Side side);
+  void FillTables(Side side, const std::vector<int64_t>& homes);
   const Scattered* ScatteredOf(int64_t lane) const {
     const int32_t index = scattered_of_lane_[static_cast<size_t>(lane)];
     return index < 0 ? nullptr : &scattered_[static_cast<size_t>(index)];
@@ -98,7 +101,7 @@ class HomeMap {
   int64_t batch_ = 1, block_tokens_ = 64;
   int64_t tokens_[2] = {0, 0}, item_tiles_[2] = {0, 0};
   std::vector<Range> rank_tokens_[2];     // [batch][ranks]
-  std::vector<int32_t> rank_of_tile_[2];  // [batch][tiles]
+  std::vector<int32_t> rank_of_tile_[2];  // [batch][tiles] home of the tile's first token
   std::vector<int32_t>
       scattered_of_lane_;             // [lanes] index or -1 (home order); empty: all in home order
   std::vector<Scattered> scattered_;  // q and kv tokens are the same there

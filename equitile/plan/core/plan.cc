@@ -7,6 +7,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
+#include "equitile/plan/core/home_map.h"
 #include "equitile/plan/core/plan_check.h"
 
 namespace equitile {
@@ -154,22 +155,28 @@ uint64_t HashParts(const PlanParts& parts) {
     hash.Add(std::span(ring.lanes));
     hash.Add(ring.kv_map);
   }
+  // At the end and only where they are given, so that plans without keep their hash.
+  if (!problem.homes.empty()) hash.Add(std::span(problem.homes));
   return hash.Digest();
 }
 
-Problem CanonicalOrders(Problem problem) {
-  const bool natural =
+Problem CanonicalProblem(Problem problem) {
+  const bool all_at_home =
       std::all_of(problem.orders.begin(), problem.orders.end(),
                   [&](TokenOrder order) { return order == problem.token_grid.home; });
-  if (natural) {
+  if (all_at_home) {
     problem.orders.clear();
     problem.token_grid = {};
+  }
+  if (!problem.homes.empty() && problem.homes == DefaultHomes(problem, Side::kQuery) &&
+      problem.grid.q_tokens == problem.grid.kv_tokens) {
+    problem.homes.clear();
   }
   return problem;
 }
 
 PlanParts CanonicalParts(PlanParts parts) {
-  parts.problem = CanonicalOrders(std::move(parts.problem));
+  parts.problem = CanonicalProblem(std::move(parts.problem));
   for (RowRuns& runs : parts.row_maps) Join(runs);
   std::vector<int32_t*> uses;
   for (int32_t& map : parts.map_of_lane) uses.push_back(&map);

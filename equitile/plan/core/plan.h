@@ -21,19 +21,22 @@ struct Problem {
   int32_t ranks = 1;
   Lanes lanes;
   BlockGrid grid;
-  TokenGrid token_grid;            // used only where a lane is not in natural order
-  std::vector<TokenOrder> orders;  // [lanes], or empty: every lane in natural (home) order
+  TokenGrid token_grid;            // used only where a lane is not in home order
+  std::vector<TokenOrder> orders;  // [lanes], or empty: every lane in home order
+  // [batch][ranks] the first token of every rank, which holds those up to the next one's: any
+  // tokens, query and key alike. Empty: the cut of DefaultHomes (home_map.h).
+  std::vector<int64_t> homes = {};
 
   TokenOrder OrderOf(int64_t lane) const {
     return orders.empty() ? token_grid.home : orders[static_cast<size_t>(lane)];
   }
+  // Blocks of such a lane are consecutive tokens.
   bool InHomeOrder(int64_t lane) const { return OrderOf(lane) == token_grid.home; }
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-// Throws InputError: ranks < 1, bad grid, wrong number of orders, or an order whose token grid does
-// not cover q and kv tokens. Brings `orders` to its one form (empty when all are natural, and then
-// no token grid).
+// Throws InputError: ranks < 1, bad grid, wrong number of orders, an order whose token grid does
+// not cover q and kv tokens, or homes that do not cut every item's tokens. The result is canonical.
 Problem CheckedProblem(Problem problem);
 
 // Rows [end of the run before, end) of one lane are computed by `rank`; they travel in exchange
@@ -99,11 +102,12 @@ struct PlanParts {
   friend bool operator==(const PlanParts&, const PlanParts&) = default;
 };
 
-// An order for every lane that is not natural, or none at all.
-Problem CanonicalOrders(Problem problem);
+// The one form of problems that are equal: no orders, and then no token grid, when all are the
+// home's; no homes when they are the default.
+Problem CanonicalProblem(Problem problem);
 
 // The one form of parts that are equal: neighbouring runs of one rank joined, equal row maps
-// shared, no orders when all are natural. Checks nothing.
+// shared, a canonical problem. Checks nothing.
 PlanParts CanonicalParts(PlanParts parts);
 // Of canonical parts; the same on every machine and in every run.
 uint64_t HashParts(const PlanParts& parts);

@@ -147,6 +147,32 @@ void CheckRings(const PlanParts& parts) {
   CheckRowsInside(parts, group_of_rank, group_of_lane);
 }
 
+void CheckHomes(const Problem& problem) {
+  if (problem.homes.empty()) return;
+  if (problem.grid.q_tokens != problem.grid.kv_tokens) {
+    throw InputError(
+        "[plan] homes of {} query and {} key tokens: homes can be given only where queries and "
+        "keys "
+        "are the same tokens",
+        problem.grid.q_tokens, problem.grid.kv_tokens);
+  }
+  if (std::ssize(problem.homes) != problem.lanes.batch * problem.ranks) {
+    throw InputError("[plan] homes begin at {} tokens; {} batch items on {} ranks need {}",
+                     problem.homes.size(), problem.lanes.batch, problem.ranks,
+                     problem.lanes.batch * problem.ranks);
+  }
+  for (int64_t i = 0; i < std::ssize(problem.homes); ++i) {
+    const int64_t rank = i % problem.ranks, first = problem.homes[static_cast<size_t>(i)];
+    const int64_t before = rank == 0 ? 0 : problem.homes[static_cast<size_t>(i - 1)];
+    const int64_t most = rank == 0 ? 0 : problem.grid.q_tokens;
+    if (first < before || first > most) {
+      throw InputError(
+          "[plan] batch item {}: the home of rank {} begins at token {}; it must begin at {} to {}",
+          i / problem.ranks, rank, first, before, most);
+    }
+  }
+}
+
 }  // namespace
 
 Problem CheckedProblem(Problem problem) {
@@ -160,7 +186,8 @@ Problem CheckedProblem(Problem problem) {
     throw InputError("[plan] {} token orders for {} lanes", problem.orders.size(),
                      problem.lanes.Count());
   }
-  problem = CanonicalOrders(std::move(problem));
+  CheckHomes(problem);
+  problem = CanonicalProblem(std::move(problem));
   if (problem.orders.empty()) return problem;
   if (problem.grid.q_tokens != problem.grid.kv_tokens ||
       problem.token_grid.Tokens() != problem.grid.q_tokens) {

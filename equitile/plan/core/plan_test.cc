@@ -48,6 +48,45 @@ TEST(Plan, HashSeesEveryPart) {
   changed([](PlanParts& p) { p.problem.ranks = 3; });
   changed([](PlanParts& p) { p.problem.grid.q_tokens = 255; });
   changed([](PlanParts& p) { p.problem.lanes = {.batch = 2, .heads = 1}; });
+  changed([](PlanParts& p) { p.problem.homes = {0, 129}; });
+}
+
+// Stored plans stay valid: this one's hash was printed before problems could carry homes.
+TEST(Plan, HomesThatAreTheDefaultAreNoneAndLeaveTheHash) {
+  const RowRuns runs = {{.end = 2, .rank = 0}, {.end = 4, .rank = 1}};
+  Problem problem = SmallProblem(2);
+  const Plan plan = MakeExchangePlan(problem, {.name = "fractional"}, {runs, runs}, true);
+  EXPECT_EQ(plan.hash(), uint64_t{0x906cf42fcd44d37c});
+  problem.homes = {0, 128};
+  EXPECT_EQ(MakeExchangePlan(problem, {.name = "fractional"}, {runs, runs}, true), plan);
+  EXPECT_EQ(CheckedProblem(problem), CheckedProblem(SmallProblem(2)));
+}
+
+TEST(CheckedProblem, RefusesHomesThatDoNotCutTheTokens) {
+  auto refused = [](std::vector<int64_t> homes, const char* words, int64_t kv_tokens = 256) {
+    Problem problem = SmallProblem(3);
+    problem.lanes.batch = 2;
+    problem.grid.kv_tokens = kv_tokens;
+    problem.homes = std::move(homes);
+    try {
+      CheckedProblem(problem);
+      ADD_FAILURE() << words;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    }
+  };
+  refused({0, 1, 2}, "2 batch items on 3 ranks need 6");
+  refused({0, 1, 2, 0, 3, 2}, "item 1: the home of rank 2 begins at token 2; it must begin at 3");
+  refused({0, 1, 2, 5, 6, 7}, "item 1: the home of rank 0 begins at token 5");
+  refused({0, 1, 257, 0, 0, 0}, "item 0: the home of rank 2 begins at token 257");
+  refused({-1, 1, 2, 0, 0, 0}, "item 0: the home of rank 0 begins at token -1");
+  refused({0, 1, 2, 0, 0, 0}, "queries and keys", 255);
+  Problem problem = SmallProblem(3);
+  for (const std::vector<int64_t>& homes :
+       {std::vector<int64_t>{0, 0, 0}, {0, 256, 256}, {0, 1, 255}}) {
+    problem.homes = homes;
+    EXPECT_EQ(CheckedProblem(problem).homes, homes);
+  }
 }
 
 TEST(Plan, RingRanksAreNeighboursInsideAChunk) {

@@ -235,7 +235,8 @@ Problem ProblemFor(const LaneMasks& masks, const PlanOptions& options) {
                          .lanes = masks.blocks().lanes(),
                          .grid = masks.blocks().grid(),
                          .token_grid = masks.token_grid(),
-                         .orders = masks.orders()});
+                         .orders = masks.orders(),
+                         .homes = options.homes});
 }
 
 MadePlan MakePlan(const PlannerSpec& spec, const LaneMasks& masks, RowCounts& rows,

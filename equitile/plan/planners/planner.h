@@ -46,6 +46,7 @@ bool SplitsRows(const PlannerSpec& spec, int64_t batch, int32_t ranks);
 
 struct PlanOptions {
   int32_t ranks = 1;
+  std::vector<int64_t> homes = {};  // as Problem::homes
   CostModel cost;
   Cluster cluster;
   DbspOptions dbsp;

@@ -46,6 +46,7 @@ class RandomCase {
                             .width = Sized(1, 12),
                             .text_before = Between(0, 1) * Between(0, 40),
                             .text_after = Between(0, 1) * Between(0, 40)};
+      if (Chance(0.2)) problem.token_grid.home = AnyOrder();
       const int64_t tokens = problem.token_grid.Tokens();
       problem.grid = {.q_tokens = tokens, .kv_tokens = tokens, .block_tokens = block};
       for (int64_t lane = 0; lane < problem.lanes.Count(); ++lane) {
@@ -57,6 +58,8 @@ class RandomCase {
                       .kv_tokens = Chance(0.2) ? Sized(1, 2000) : q_tokens,
                       .block_tokens = block};
     }
+    if (problem.grid.q_tokens == problem.grid.kv_tokens && Chance(0.3))
+      problem.homes = Homes(problem);
     return CheckedProblem(problem);
   }
 
@@ -65,6 +68,19 @@ class RandomCase {
     if (kind < kAxisOrders.size()) return kAxisOrders[kind];
     return kind == 6 ? TokenOrder::kHilbert
                      : TokenOrder::Tiles(Between(1, 3), Between(1, 4), Between(1, 5));
+  }
+
+  // Cuts anywhere, some of them in the same place.
+  std::vector<int64_t> Homes(const Problem& problem) {
+    std::vector<int64_t> homes;
+    for (int64_t item = 0; item < problem.lanes.batch; ++item) {
+      std::vector<int64_t> cuts = {0};
+      while (std::ssize(cuts) < problem.ranks)
+        cuts.push_back(Chance(0.2) ? cuts.back() : Between(0, problem.grid.q_tokens));
+      std::sort(cuts.begin(), cuts.end());
+      homes.insert(homes.end(), cuts.begin(), cuts.end());
+    }
+    return homes;
   }
 
   BlockMask MakeMask(const Problem& problem) {

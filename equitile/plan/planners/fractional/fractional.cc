@@ -254,8 +254,10 @@ class Partitioner {
       if (!dealt[static_cast<size_t>(lane)]) continue;
       lanes.push_back(lane);
       pack.cost.push_back(rows_.LaneCost(lane));
-      // The ranks that hold the batch item get a part of it for nothing.
-      pack.eligible.push_back(homes_.HoldersOf(homes_.ItemOf(lane)));
+      // The ranks that hold the batch item get a part of it for nothing. Homes that were given may
+      // leave an item to few ranks; it is everybody's work.
+      pack.eligible.push_back(problem_.homes.empty() ? homes_.HoldersOf(homes_.ItemOf(lane))
+                                                     : Range{0, problem_.ranks});
     }
     for (int64_t rank = 0; rank < problem_.ranks; ++rank) {
       pack.room.push_back(target_[static_cast<size_t>(rank)] -
