@@ -50,7 +50,8 @@ TEST(Planner, AllIsEveryLayoutOnce) {
 // --- Every planner, any problem ---
 
 PlanOptions OptionsFor(const Problem& problem, RandomCase& random) {
-  PlanOptions options{.ranks = problem.ranks, .cost = {}, .cluster = {}, .dbsp = {}};
+  PlanOptions options{
+      .ranks = problem.ranks, .homes = problem.homes, .cost = {}, .cluster = {}, .dbsp = {}};
   options.cluster.wire.head_dim = 8 * random.Between(1, 16);
   if (random.Chance(0.3)) {
     for (int32_t r = 0; r < problem.ranks; ++r) {

@@ -19,8 +19,12 @@ class BoundFinder {
     if (plan_.movement() == Movement::kRing) return OfRings(indivisible_only);
     if (plan_.KeepsLanesWhole()) {
       const std::vector<int64_t> lanes = LaneCosts(Numbers(mask_.LaneCount()));
+      std::vector<int32_t> owner;
+      for (int64_t lane = 0; lane < mask_.LaneCount(); ++lane)
+        owner.push_back(plan_.RunsOf(lane).front().rank);
       return indivisible_only ? Heaviest(lanes)
-                              : LargestPartBound(lanes, plan_.ranks(), FewestLanes());
+                              : LargestPartBound(lanes, plan_.ranks(),
+                                                 LeastOwned(owner, Numbers(plan_.ranks())));
     }
     std::vector<int64_t> rows(row_blocks_.size());
     std::transform(row_blocks_.begin(), row_blocks_.end(), rows.begin(),
@@ -29,14 +33,6 @@ class BoundFinder {
   }
 
  private:
-  // That a rank has, of lanes that are whole.
-  int64_t FewestLanes() const {
-    std::vector<int64_t> lanes(static_cast<size_t>(plan_.ranks()), 0);
-    for (int64_t lane = 0; lane < mask_.LaneCount(); ++lane)
-      ++lanes[static_cast<size_t>(plan_.RunsOf(lane).front().rank)];
-    return *std::min_element(lanes.begin(), lanes.end());
-  }
-
   // Groups that may share lanes: those of one batch item where items have their own ranks, else
   // all.
   int64_t OfRings(bool indivisible_only) const {

@@ -98,7 +98,7 @@ TEST(Fractional, AnyPartitionKeepsItsPromises) {
           work[static_cast<size_t>(run.rank)] += row_cost;
           total += row_cost;
           longest = std::max(longest, row_cost);
-          if (row_cost == 0 && problem.OrderOf(lane) == TokenOrder::kFHW) {
+          if (row_cost == 0 && problem.InHomeOrder(lane)) {
             RC_ASSERT(homes.LocalTokens(Side::kQuery, lane, {row, row + 1}, run.rank) > 0);
           }
         }
