@@ -168,7 +168,7 @@ void RunAttention(const py::object& q, const py::object& k, const py::object& v,
   py::gil_scoped_release release;
   // Threads and memory of the calling Python thread, kept for its next call.
   thread_local std::unique_ptr<ThreadPool> pool;
-  thread_local AttentionWorkspace workspace;
+  thread_local Workspace workspace;
   if (threads == 0) threads = DefaultThreads();
   if (!pool || pool->Threads() != threads) pool = std::make_unique<ThreadPool>(threads);
   Attention(args, *pool, workspace);

@@ -53,7 +53,7 @@ class AttentionWorkloadTest : public ::testing::Test {
   AttentionWorkloadTest() { Attention(workload_.Args(), pool_, workspace_); }
 
   ThreadPool pool_{2};
-  AttentionWorkspace workspace_;
+  Workspace workspace_;
   const BlockGrid grid_ = {.q_tokens = 150, .kv_tokens = 150, .block_tokens = 64};
   const AttentionWorkload workload_{RandomRowMask(kLanes, grid_, 0.7, 1),
                                     {.head_dim = 24, .orders = {}, .token_grid = {}},

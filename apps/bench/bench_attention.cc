@@ -144,7 +144,7 @@ class AttentionBench {
       workload_options.token_grid = file_->grid;
     }
     const AttentionWorkload workload(mask, workload_options, pool);
-    AttentionWorkspace workspace;
+    Workspace workspace;
     auto report = [&](int64_t done, int64_t rounds) {
       const auto total = static_cast<int64_t>(settings_.size());
       progress.Report(static_cast<int64_t>(index) * rounds + done, total * rounds,

@@ -24,8 +24,9 @@ Outcome RunWithFault(const BlockMask& mask, const std::string& planner, int32_t 
                      int64_t message) {
   std::atomic<bool> struck = false, wrong = false;
   RunRanks(ranks, [&](Communicator& comm) {
-    FaultyCommunicator faulty(comm, comm.rank() == 1 ? Fault::kDropTile : Fault::kNone, message,
-                              static_cast<size_t>(StripFloats(kHeadDim) * DTypeBytes(wire)));
+    FaultyCommunicator faulty(
+        comm, comm.rank() == 1 ? Fault::kDropTile : Fault::kNone, message,
+        static_cast<size_t>(StripBytes(kHeadDim) / DTypeBytes(DType::kF32) * DTypeBytes(wire)));
     PlanOptions options;
     options.ranks = comm.size();
     options.cluster.wire.head_dim = kHeadDim;

@@ -35,6 +35,8 @@ double Median(std::vector<double> seconds) {
   return *middle;
 }
 
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
+
 AlignedBuffer<float> SomeNumbers(int64_t count) {
   AlignedBuffer<float> numbers(count);
   for (int64_t i = 0; i < count; ++i) numbers[i] = 0.01f * static_cast<float>(i * 37 % 101 - 50);
@@ -45,19 +47,21 @@ AlignedBuffer<float> SomeNumbers(int64_t count) {
 class KernelTiming {
  public:
   KernelTiming(int64_t head_dim, int64_t block) : head_dim_(head_dim) {
-    const int64_t strip = StripFloats(head_dim);
+    const int64_t strip = StripBytes(head_dim);
     const double block_flops = 4.0 * static_cast<double>(head_dim * block * block);
     rows_ = std::clamp<int64_t>(static_cast<int64_t>(kRunFlops / block_flops / kLongRow), 4, 256);
     grid_ = {.q_tokens = rows_ * block, .kv_tokens = 2 * kLongRow * block, .block_tokens = block};
     const int64_t kv_strips = CeilDiv(grid_.kv_tokens, kStripTokens);
     const int64_t q_strips = CeilDiv(grid_.q_tokens, kStripTokens);
-    strips_ = SomeNumbers(kv_strips * 2 * strip);
-    queries_ = SomeNumbers(q_strips * strip);
+    strips_ = SomeNumbers(kv_strips * 2 * strip / kFloatBytes);
+    queries_ = SomeNumbers(q_strips * strip / kFloatBytes);
+    const auto* kv = reinterpret_cast<const std::byte*>(strips_.data());
     for (int64_t s = 0; s < kv_strips; ++s) {
-      k_.push_back(strips_.data() + 2 * s * strip);
-      v_.push_back(strips_.data() + (2 * s + 1) * strip);
+      k_.push_back(kv + 2 * s * strip);
+      v_.push_back(kv + (2 * s + 1) * strip);
     }
-    for (int64_t s = 0; s < q_strips; ++s) q_.push_back(queries_.data() + s * strip);
+    const auto* q = reinterpret_cast<const std::byte*>(queries_.data());
+    for (int64_t s = 0; s < q_strips; ++s) q_.push_back(q + s * strip);
     out_ = AlignedBuffer<float>(grid_.q_tokens * head_dim);
   }
 
@@ -96,8 +100,8 @@ class KernelTiming {
   int64_t rows_ = 0;
   BlockGrid grid_;
   AlignedBuffer<float> strips_, queries_, out_;
-  std::vector<const float*> q_, k_, v_;
-  AttentionWorkspace workspace_;
+  std::vector<const std::byte*> q_, k_, v_;
+  Workspace workspace_;
 };
 
 KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, int64_t head_dim, int64_t block) {
@@ -127,11 +131,11 @@ KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, int64_t head_dim,
 // Bytes of Q, K and V per second from rows [tokens][Q, K, V][heads][head_dim] into strips, in the
 // order in which homes pack.
 double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
-  const int64_t strip = StripFloats(head_dim);
+  const int64_t strip = StripBytes(head_dim);
   const int64_t width = 3 * kPackHeads * head_dim;
   const AlignedBuffer<float> rows = SomeNumbers(kPackTokens * width);
-  AlignedBuffer<float> strips =
-      AlignedBuffer<float>::Zeroed(kPackTokens / kStripTokens * 3 * kPackHeads * strip);
+  AlignedBuffer<std::byte> strips =
+      AlignedBuffer<std::byte>::Zeroed(kPackTokens / kStripTokens * 3 * kPackHeads * strip);
   TokenSource sources[3];
   for (int64_t i = 0; i < 3; ++i) {
     sources[i] = ConstView(rows.data() + i * kPackHeads * head_dim, DType::kF32,

@@ -93,7 +93,7 @@ class ExecWorkload {
   ExecResult OnOneRank() const {
     ExecResult result = Empty();
     ThreadPool pool(1);
-    AttentionWorkspace workspace;
+    Workspace workspace;
     const Shape shape{test_.lanes.batch, test_.grid.q_tokens, test_.lanes.heads, test_.head_dim};
     const AttentionRows rows = AttentionRows::FromMask(test_.mask);
     const LaneOrders orders(CheckedProblem({.ranks = 1,

@@ -30,7 +30,7 @@ struct StripSizes {
   explicit StripSizes(int64_t dim)
       : head_dim(dim),
         row(dim * static_cast<int64_t>(sizeof(float))),
-        q(StripFloats(dim) * static_cast<int64_t>(sizeof(float))),
+        q(StripBytes(dim)),
         k(q),
         kv(2 * k),
         out(row) {}

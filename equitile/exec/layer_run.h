@@ -21,9 +21,9 @@ struct ExecutorBuffers {
   std::array<GrowingBuffer, 3> inputs;
   std::array<GrowingBuffer, 2> outputs;
   GrowingBuffer lse;
-  std::vector<const float*> q, k, v;  // [lanes][strips]
+  std::vector<const std::byte*> q, k, v;  // [lanes][strips]
   std::vector<OutputStrip> out;       // [lanes][strips]
-  AttentionWorkspace workspace;
+  Workspace workspace;
   TailExchange tails;
   std::vector<float> masses;  // of the rows of one stage
   RunRecord record;

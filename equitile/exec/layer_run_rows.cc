@@ -8,10 +8,8 @@ namespace {
 
 size_t Index(int64_t i) { return static_cast<size_t>(i); }
 
-// The kernel's strips and rows are f32.
+// Rows of tokens and of output are f32.
 float* AsFloats(std::byte* bytes) { return reinterpret_cast<float*>(bytes); }
-const float* AsFloats(const std::byte* bytes) { return reinterpret_cast<const float*>(bytes); }
-int64_t Floats(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(float)); }
 
 int64_t StripsOf(const GatheredStrips& gathered) {
   int64_t strips = 0;
@@ -57,11 +55,11 @@ void LayerRun::Pack(const PackJob& job) {
                 .head_dim = head_dim_,
                 .token_at_position = nullptr,
                 .strips = {job.run.first, job.run.first + job.run.count},
-                .pitch = Floats(job.is_q ? sizes_.q : sizes_.kv)};
-  PackStrips(args, AsFloats(home_ + job.run.at));
+                .pitch = job.is_q ? sizes_.q : sizes_.kv};
+  PackStrips(args, home_ + job.run.at);
   if (job.is_q) return;
   args.source = &call_.v;
-  PackStrips(args, AsFloats(home_ + job.run.at + sizes_.k));
+  PackStrips(args, home_ + job.run.at + sizes_.k);
 }
 
 void LayerRun::WriteRows(const TokenSource& source, const TokenRows& scattered, std::byte* rows) {
@@ -110,8 +108,8 @@ void LayerRun::Gather(int32_t stage) {
                 .head_dim = head_dim_,
                 .token_at_position = nullptr,
                 .strips = {run.first, run.first + run.count},
-                .pitch = Floats(pitch)},
-               AsFloats(to));
+                .pitch = pitch},
+               to);
   };
   const int64_t strips = 2 * StripsOf(now.gather_kv) + StripsOf(now.gather_q);
   Packing(stage, strips * kStripTokens * sizes_.row, [&] {
@@ -131,15 +129,15 @@ void LayerRun::PointKv(const StripRun& run, const std::byte* base) {
   const int64_t first = run.lane * kv_strips_per_lane_ + run.first;
   for (int64_t i = 0; i < run.count; ++i) {
     const std::byte* strip = base + run.at + i * sizes_.kv;
-    buffers_.k[Index(first + i)] = AsFloats(strip);
-    buffers_.v[Index(first + i)] = AsFloats(strip + sizes_.k);
+    buffers_.k[Index(first + i)] = strip;
+    buffers_.v[Index(first + i)] = strip + sizes_.k;
   }
 }
 
 void LayerRun::PointQ(const StripRun& run, const std::byte* base) {
   const int64_t first = run.lane * strips_per_lane_ + run.first;
   for (int64_t i = 0; i < run.count; ++i)
-    buffers_.q[Index(first + i)] = AsFloats(base + run.at + i * sizes_.q);
+    buffers_.q[Index(first + i)] = base + run.at + i * sizes_.q;
 }
 
 void LayerRun::FillInputTables(int32_t stage) {

@@ -119,7 +119,7 @@ Verification::Verification(const LaneMasks& masks, Options options, ThreadPool& 
   args.out = View(out_.data(), shape);
   args.lse = lse_.data();
   args.poll = poll;
-  AttentionWorkspace workspace;
+  Workspace workspace;
   Attention(args, pool, workspace);
 
   const std::vector<int64_t> sample = SampleRows(rows);

@@ -40,7 +40,7 @@ class VerificationTest : public ::testing::Test {
     std::atomic<bool> hit = false;
     RunRanks(ranks, [&](Communicator& comm) {
       FaultyCommunicator faulty(comm, comm.rank() == 1 ? fault : Fault::kNone, message,
-                                static_cast<size_t>(StripFloats(kHeadDim)) * sizeof(float));
+                                static_cast<size_t>(StripBytes(kHeadDim)));
       ThreadPool pool(1);
       const VerifyCase mine = verification_.Check(faulty, pool, ParsePlanner(planner, comm.size()));
       if (comm.rank() == 0) result = mine;

@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "equitile/base/aligned_buffer.h"
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/kernel/block_means.h"
 #include "equitile/kernel/strips.h"
+#include "equitile/kernel/workspace.h"
 #include "equitile/pattern/block_grid.h"
 #include "equitile/pattern/block_mask.h"
 #include "equitile/pattern/tail.h"
@@ -119,20 +119,15 @@ struct AttentionArgs {
   // Called by the calling thread between rows and within long ones, at least every millisecond:
   // communication makes progress here.
   FunctionRef<void()> poll;
-};
 
-// Memory that calls reuse; one per pool of threads. It grows to what the largest call needs and
-// stays there.
-class AttentionWorkspace {
- public:
-  // At least `floats` floats that nobody else uses; contents undefined.
-  float* Shared(int64_t floats);
-  float* PerThread(int thread, int threads, int64_t floats);
-  int64_t Bytes() const;
+  const int32_t* QOrder(int64_t lane) const { return OrderOf(q_order, lane); }
+  const int32_t* KvOrder(int64_t lane) const { return OrderOf(kv_order, lane); }
+  int64_t QBlock(int64_t row) const { return rows->rows[static_cast<size_t>(row)].q_block; }
 
  private:
-  AlignedBuffer<float> shared_;
-  std::vector<AlignedBuffer<float>> per_thread_;
+  static const int32_t* OrderOf(std::span<const int32_t* const> orders, int64_t lane) {
+    return orders.empty() ? nullptr : orders[static_cast<size_t>(lane)];
+  }
 };
 
 // All lanes of a layer in one call; rows go to threads by descending cost. The result of a row
@@ -143,7 +138,7 @@ class AttentionWorkspace {
 //
 // NaN in a query makes that query's output NaN; NaN in a key or value makes every query that keeps
 // its block, or skips it and has a tail, NaN.
-void Attention(const AttentionArgs& args, ThreadPool& pool, AttentionWorkspace& workspace);
+void Attention(const AttentionArgs& args, ThreadPool& pool, Workspace& workspace);
 
 // Two partial results over disjoint kv blocks become one, in place in (out, lse): out
 // [tokens][head_dim], lse [tokens]. Right also where either or both saw nothing (lse = -inf).

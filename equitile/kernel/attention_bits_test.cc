@@ -247,7 +247,7 @@ TEST_P(AttentionBits, StripsThatNoRowAsksForMayBeMissing) {
 }
 
 TEST_P(AttentionBits, AWorkspaceThatWasUsedForOtherCalls) {
-  AttentionWorkspace workspace;
+  Workspace workspace;
   ThreadPool three(3), one(1);
   for (int round = 0; round < 2; ++round) {
     for (const ProblemOptions& options : kProblems) {

@@ -214,7 +214,7 @@ TEST(AttentionFailures, OfEveryThreadAtOnce) {
 
 TEST(AttentionFailures, LeavePoolAndWorkspaceUsable) {
   ThreadPool pool(4);
-  AttentionWorkspace workspace;
+  Workspace workspace;
   Problem problem({.lanes = {2, 3}});
   const auto want = problem.Bits();
   for (int round = 0; round < 10; ++round) {
@@ -290,7 +290,7 @@ TEST_F(AttentionRefuses, ShapesThatDoNotFit) {
 }
 
 TEST_F(AttentionRefuses, StripTablesThatDoNotFit) {
-  std::vector<const float*> strips(6 * 7, nullptr);
+  std::vector<const std::byte*> strips(6 * 7, nullptr);
   problem_.args.k = StripTable{.strips = strips, .strips_per_lane = 6};
   ExpectRefused("k has 42 strips, 6 per lane");
   problem_.args.k = StripTable{.strips = std::span(strips).first(41), .strips_per_lane = 7};

@@ -162,7 +162,7 @@ class Problem {
 
   void Run(int threads = 2) {
     ThreadPool pool(threads);
-    AttentionWorkspace workspace;
+    Workspace workspace;
     Attention(args, pool, workspace);
   }
 
@@ -173,7 +173,7 @@ class Problem {
     changed.out = fresh.view();
     changed.lse = fresh_lse.data();
     ThreadPool pool(threads);
-    AttentionWorkspace workspace;
+    Workspace workspace;
     Attention(changed, pool, workspace);
     ResultBits bits = {fresh.Bytes(), std::vector<uint32_t>(lse.size())};
     std::memcpy(bits.lse.data(), fresh_lse.data(), fresh_lse.size() * sizeof(float));
@@ -219,11 +219,11 @@ class PackedStrips {
     const bool query = layout == StripLayout::kQuery;
     const int64_t tokens = query ? args.grid.q_tokens : args.grid.kv_tokens;
     const auto orders = query ? args.q_order : args.kv_order;
-    const int64_t per_lane = CeilDiv(tokens, kStripTokens), floats = StripFloats(args.head_dim);
+    const int64_t per_lane = CeilDiv(tokens, kStripTokens);
     // Every strip on its own: no two of them need to lie side by side.
     for (int64_t lane = 0; lane < args.lanes.Count(); ++lane) {
       for (int64_t strip = 0; strip < per_lane; ++strip) {
-        AlignedBuffer<float> buffer(floats);
+        AlignedBuffer<std::byte> buffer(StripBytes(args.head_dim));
         PackStrips(
             {.layout = layout,
              .source = &source,
@@ -250,8 +250,8 @@ class PackedStrips {
   }
 
  private:
-  std::vector<AlignedBuffer<float>> buffers_;
-  std::vector<const float*> pointers_;
+  std::vector<AlignedBuffer<std::byte>> buffers_;
+  std::vector<const std::byte*> pointers_;
   StripTable table_;
 };
 

@@ -25,14 +25,14 @@ void AddStrip(const float* HWY_RESTRICT strip, int64_t tokens, int64_t head_dim,
 }
 
 void BlockMeansT(const BlockMeansArgs& args, float* means) {
-  alignas(64) float packed[kStripTokens * kMaxHeadDim];
+  alignas(64) std::byte packed[StripBytes(kMaxHeadDim)];
   // Whole vectors are written, head_dim may end within one.
   alignas(64) float sum[kMaxHeadDim];
   for (int64_t block = args.blocks.begin; block < args.blocks.end; ++block, means += args.stride) {
     const Range tokens = args.grid.KvBlockTokens(block);
     for (int64_t begin = tokens.begin; begin < tokens.end; begin += kStripTokens) {
       const int64_t strip = begin / kStripTokens;
-      const float* from = packed;
+      const std::byte* from = packed;
       if (args.source->IsStrips()) {
         from = args.source->strips.At(args.lane, strip);
       } else {
@@ -46,8 +46,8 @@ void BlockMeansT(const BlockMeansArgs& args, float* means) {
                     .strips = {strip, strip + 1}},
                    packed);
       }
-      AddStrip(from, std::min(kStripTokens, tokens.end - begin), args.head_dim,
-               begin == tokens.begin, sum);
+      AddStrip(reinterpret_cast<const float*>(from), std::min(kStripTokens, tokens.end - begin),
+               args.head_dim, begin == tokens.begin, sum);
     }
     const float share = 1.0f / static_cast<float>(tokens.size());
     for (int64_t dim = 0; dim < args.head_dim; ++dim) means[dim] = sum[dim] * share;

@@ -85,11 +85,12 @@ void WriteKeyValueStrip(const float* const* rows, size_t head_dim, float* out) {
   }
 }
 
-void PackStripsT(const PackArgs& args, float* out) {
+void PackStripsT(const PackArgs& args, std::byte* to) {
   alignas(64) float scratch[kStripTokens * kMaxHeadDim];
   const float* rows[kStripTokens];
-  const int64_t pitch = args.pitch != 0 ? args.pitch : StripFloats(args.head_dim);
-  for (int64_t strip = args.strips.begin; strip < args.strips.end; ++strip, out += pitch) {
+  const int64_t pitch = args.pitch != 0 ? args.pitch : StripBytes(args.head_dim);
+  for (int64_t strip = args.strips.begin; strip < args.strips.end; ++strip, to += pitch) {
+    auto* out = reinterpret_cast<float*>(to);
     if (args.source->IsProducer()) {
       RowsFromProducer(args, strip, scratch, rows);
     } else if (args.source->view.dtype() == DType::kF32) {
@@ -104,7 +105,7 @@ void PackStripsT(const PackArgs& args, float* out) {
       WriteKeyValueStrip(rows, head_dim, out);
     } else {
       RowsToColumns(rows, head_dim, out);
-      std::fill(out + head_dim * 16, out + StripFloats(args.head_dim), 0.0f);
+      std::fill(out + head_dim * 16, out + RoundUp(args.head_dim, 16) * 16, 0.0f);
     }
   }
 }
@@ -119,7 +120,7 @@ namespace {
 HWY_EXPORT(PackStripsT);
 }  // namespace
 
-void PackStrips(const PackArgs& args, float* out) {
+void PackStrips(const PackArgs& args, std::byte* out) {
   EQ_CHECK(!args.source->IsStrips(), "strips are packed already");
   HWY_DYNAMIC_DISPATCH(PackStripsT)(args, out);
 }

@@ -3,6 +3,7 @@
 // happens once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -25,20 +26,22 @@ enum class StripLayout : uint8_t {
               // whole cache lines
 };
 
-constexpr int64_t StripFloats(int64_t head_dim) { return RoundUp(head_dim, 16) * kStripTokens; }
+constexpr int64_t StripBytes(int64_t head_dim) {
+  return RoundUp(head_dim, 16) * kStripTokens * static_cast<int64_t>(sizeof(float));
+}
 
-// Where many strips lie one after the other they are this many floats apart, not StripFloats: the
+// Where many strips lie one after the other they are this many bytes apart, not StripBytes: the
 // product with V walks the same kilobyte of eight strips at once, and at head_dim 64 or 128 these
 // would all fall into the same sets of L1 (0.94 of peak without the gap, 0.98 with it).
-constexpr int64_t StripPitch(int64_t head_dim) { return StripFloats(head_dim) + 256; }
+constexpr int64_t StripPitch(int64_t head_dim) { return StripBytes(head_dim) + 1024; }
 
 // Strip s of lane l starts at strips[l * strips_per_lane + s], 64-byte aligned. Strips that no row
 // asks for may be null.
 struct StripTable {
-  std::span<const float* const> strips;
+  std::span<const std::byte* const> strips;
   int64_t strips_per_lane = 0;
 
-  const float* At(int64_t lane, int64_t strip) const {
+  const std::byte* At(int64_t lane, int64_t strip) const {
     return strips[static_cast<size_t>(lane * strips_per_lane + strip)];
   }
 };
@@ -76,8 +79,8 @@ struct PackArgs {
   int64_t head_dim = 0;
   const int32_t* token_at_position = nullptr;
   Range strips;
-  int64_t pitch = 0;  // 0: StripFloats(head_dim)
+  int64_t pitch = 0;  // 0: StripBytes(head_dim)
 };
-void PackStrips(const PackArgs& args, float* out);
+void PackStrips(const PackArgs& args, std::byte* out);
 
 }  // namespace equitile

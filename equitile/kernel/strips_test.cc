@@ -29,14 +29,14 @@ class StripsTest : public testing::TargetTest {
   template <typename At>
   void ExpectPacked(PackArgs args, const At& at) {
     const int64_t all = CeilDiv(args.tokens, kStripTokens);
-    const int64_t strip_floats = StripFloats(args.head_dim);
+    const int64_t strip_floats = StripBytes(args.head_dim) / static_cast<int64_t>(sizeof(float));
     for (const StripLayout layout : {StripLayout::kQuery, StripLayout::kKeyValue}) {
       for (const Range strips : {Range{0, all}, Range{all - 1, all}, Range{all / 2, all / 2 + 1}}) {
         args.layout = layout;
         args.strips = strips;
         AlignedBuffer<float> packed(strips.size() * strip_floats + 16);
         for (float& x : packed.span()) x = -77.0f;
-        PackStrips(args, packed.data());
+        PackStrips(args, reinterpret_cast<std::byte*>(packed.data()));
         for (int64_t s = 0; s < strips.size(); ++s) {
           for (int64_t t = 0; t < kStripTokens; ++t) {
             const int64_t position = (strips.begin + s) * kStripTokens + t;
@@ -168,7 +168,7 @@ TEST_P(StripsTest, ProducersAreAskedForRuns) {
     std::fill(rows, rows + count * 16, 1.0f);
   };
   const TokenSource source{RowProducer(produce)};
-  AlignedBuffer<float> packed(3 * StripFloats(16));
+  AlignedBuffer<std::byte> packed(3 * StripBytes(16));
   PackStrips({.source = &source,
               .lanes = kLanes,
               .lane = 1,

@@ -13,7 +13,7 @@ int main() {
   std::vector<float> ones(100 * 2 * 64, 1.0f), out(ones.size()), lse(2 * 100);
   const ConstView tokens(ones.data(), {1, 100, 2, 64});  // [batch, tokens, heads, head_dim]
   ThreadPool pool(2);
-  AttentionWorkspace workspace;
+  Workspace workspace;
   Attention({.lanes = mask.lanes(), .grid = grid, .head_dim = 64, .scale = 0.125f, .rows = &rows, .q = tokens,
              .k = tokens, .v = tokens, .out = View(out.data(), {1, 100, 2, 64}), .lse = lse.data()},
             pool, workspace);

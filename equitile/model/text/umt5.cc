@@ -259,7 +259,7 @@ class Umt5Encoder::Run {
   std::span<const std::vector<int32_t>> prompts_;
   int64_t tokens_ = 0;
   Workspace workspace_;
-  AttentionWorkspace attention_workspace_;
+  Workspace attention_workspace_;
   GrowingBuffer packed_;                  // the matrices in use
   AlignedBuffer<float> hidden_, normed_;  // [tokens][d_model]
   AlignedBuffer<float> qkv_;              // [tokens][3][Inner()]

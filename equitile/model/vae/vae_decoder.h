@@ -105,7 +105,7 @@ class VaeDecoder {
   std::vector<std::unique_ptr<Resnet>> mid_;
   std::vector<std::unique_ptr<Block>> blocks_;
   AttentionRows attention_rows_;
-  AttentionWorkspace attention_workspace_;
+  Workspace attention_workspace_;
   Workspace workspace_;
   PackedConv packed_;  // weights that are not kept
   std::vector<float> rgb_;

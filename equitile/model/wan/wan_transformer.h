@@ -80,7 +80,7 @@ class WanTransformer {
   const WanWeights& weights_;
   ThreadPool& pool_;
   Workspace workspace_;
-  AttentionWorkspace attention_workspace_;
+  Workspace attention_workspace_;
   TokenGrid grid_;
   RopeTable rope_;
   GrowingBuffer hidden_;    // [tokens][D]

@@ -55,7 +55,7 @@ class LocalAttention {
   int64_t head_dim_;
   ThreadPool& pool_;
   AttentionRows rows_;
-  AttentionWorkspace workspace_;
+  Workspace workspace_;
 };
 
 // Self-attention over ranks: each writes its q, k, v rows into one place; the first computes; each
