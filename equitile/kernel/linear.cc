@@ -114,7 +114,7 @@ class Call {
     pool_.ParallelFor(CeilDiv(tokens.size(), kProducedTokens), [&](int64_t task, int) {
       const int64_t first = task * kProducedTokens;
       const int64_t count = std::min(kProducedTokens, tokens.size() - first);
-      args_.x.producer(tokens.begin + first, count, rows + first * args_.weights.In());
+      args_.x.producer(0, tokens.begin + first, count, rows + first * args_.weights.In());
     });
   }
 

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "equitile/base/function_ref.h"
 #include "equitile/base/range.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/kernel/packed_linear.h"
+#include "equitile/kernel/row_producer.h"
 #include "equitile/kernel/workspace.h"
 #include "equitile/tensor/view.h"
 
@@ -16,18 +16,14 @@ namespace equitile {
 
 enum class Activation : uint8_t { kNone, kGeluTanh, kSilu };
 
-// Writes rows [count][in] of tokens first_token, first_token + 1, ...: the place where a modulated
-// norm is fused with the layer. Called from several threads at once, once for each token.
-using LinearRowProducer = FunctionRef<void(int64_t first_token, int64_t count, float* rows)>;
-
 // Where the rows of x come from: one of the two.
 struct LinearInput {
   LinearInput() = default;
   LinearInput(const ConstView& v) : view(v) {}
-  LinearInput(LinearRowProducer p) : producer(p) {}
+  LinearInput(RowProducer p) : producer(p) {}
 
   ConstView view;  // [tokens, in], f32, bf16 or f16, any strides
-  LinearRowProducer producer;
+  RowProducer producer;
 };
 
 // What happens to x W^T before it is stored, in this order. Absent parts are left out.

@@ -340,13 +340,14 @@ TEST_P(LinearTest, ProducerHasTheBitsOfTheViewAndIsAskedOncePerToken) {
     RunLayer(args);
     std::vector<int> asked(static_cast<size_t>(s.tokens), 0);
     std::mutex mutex;
-    auto produce = [&](int64_t first, int64_t count, float* rows) {
+    auto produce = [&](int64_t lane, int64_t first, int64_t count, float* rows) {
+      EXPECT_EQ(lane, 0);
       const std::lock_guard lock(mutex);
       for (int64_t t = 0; t < count; ++t) ++asked[static_cast<size_t>(first + t)];
       std::memcpy(rows, layer.x.DataAs<float>() + first * s.in,
                   static_cast<size_t>(count * s.in) * sizeof(float));
     };
-    args.x = LinearRowProducer(produce);
+    args.x = RowProducer(produce);
     args.y = from_producer;
     RunLayer(args);
     ExpectSameBits(from_producer, from_view, fmt::format("{} inputs", s.in));
@@ -394,12 +395,12 @@ TEST(Linear, EightThreadsAreEight) {
   LinearArgs args = layer.Args(y);
   std::set<std::thread::id> ids;
   std::mutex mutex;
-  auto produce = [&](int64_t, int64_t count, float* rows) {
+  auto produce = [&](int64_t, int64_t, int64_t count, float* rows) {
     const std::lock_guard lock(mutex);
     ids.insert(std::this_thread::get_id());
     std::fill_n(rows, count * 8, 1.0f);
   };
-  args.x = LinearRowProducer(produce);
+  args.x = RowProducer(produce);
   RunLayer(args, 8);
   EXPECT_EQ(ids.size(), 8u);
 }
@@ -445,7 +446,7 @@ TEST(Linear, RefusesWhatDoesNotFit) {
   refused([&](LinearArgs& a) { a.epilogue.gate = layer.x.view(); });
   refused([&](LinearArgs& a) { a.epilogue.gate = layer.gate.view().Select(0, 0); });
   refused([&](LinearArgs& a) { a.epilogue.residual = layer.gate.view(); });
-  auto produce = [](int64_t, int64_t, float*) {};
+  auto produce = [](int64_t, int64_t, int64_t, float*) {};
   refused([&](LinearArgs& a) { a.x.producer = produce; });
   for (const std::vector<Range>& columns : std::vector<std::vector<Range>>{
            {{0, 34}}, {{-1, 3}}, {{4, 4}}, {{8, 16}, {0, 4}}, {{0, 9}, {8, 10}}}) {

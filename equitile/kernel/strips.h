@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
-#include "equitile/base/function_ref.h"
 #include "equitile/base/range.h"
 #include "equitile/base/thread_pool.h"
+#include "equitile/kernel/row_producer.h"
 #include "equitile/pattern/block_grid.h"
 #include "equitile/tensor/view.h"
 
@@ -45,12 +45,6 @@ struct StripTable {
     return strips[static_cast<size_t>(lane * strips_per_lane + strip)];
   }
 };
-
-// Writes rows [count][head_dim] of tokens first_token, first_token + 1, ... of a lane: the place
-// where normalisation and rotation are fused with packing. Called from several threads at once, for
-// any tokens in any order.
-using RowProducer =
-    FunctionRef<void(int64_t lane, int64_t first_token, int64_t count, float* rows)>;
 
 // Where the rows of Q, K or V come from: exactly one of the three.
 struct TokenSource {

@@ -90,11 +90,11 @@ class Umt5Encoder::Run {
     Multiply({self + "q.weight", self + "k.weight", self + "v.weight"},
              Normed(attention + "layer_norm.weight"), {}, View(qkv_.data(), {tokens_, 3 * inner}));
     Attend(self + "relative_attention_bias.weight");
-    const auto heads = [this](int64_t first, int64_t count, float* rows) {
+    const auto heads = [this](int64_t, int64_t first, int64_t count, float* rows) {
       JoinHeads(first, count, rows);
     };
     const View hidden(hidden_.data(), {tokens_, d});
-    Multiply({self + "o.weight"}, LinearRowProducer(heads), {.residual = hidden}, hidden);
+    Multiply({self + "o.weight"}, RowProducer(heads), {.residual = hidden}, hidden);
 
     const std::string dense = forward + "DenseReluDense.";
     const LinearInput normed = Normed(forward + "layer_norm.weight");

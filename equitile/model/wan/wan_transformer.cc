@@ -85,7 +85,7 @@ class WanTransformer::Pass {
   }
 
   auto Normed(const LayerNorm& norm) {
-    return Timed([norm](int64_t first, int64_t count, float* rows) {
+    return Timed([norm](int64_t, int64_t first, int64_t count, float* rows) {
       LayerNormRows(norm, first, count, rows);
     });
   }
@@ -175,11 +175,11 @@ class WanTransformer::Pass {
       const Range home = pass_.home[static_cast<size_t>(item)];
       LinearArgs args;
       args.weights = model_.weights_.patch.weights;
-      auto gather = Timed([&](int64_t first, int64_t count, float* rows) {
+      auto gather = Timed([&](int64_t, int64_t first, int64_t count, float* rows) {
         GatherPatches(pass_.latents[static_cast<size_t>(item)], config_.patch, home.begin + first,
                       count, rows);
       });
-      args.x = LinearRowProducer(gather);
+      args.x = RowProducer(gather);
       args.epilogue.bias = model_.weights_.patch.bias;
       args.y = View(hidden_ + FirstRow(item) * d_, {home.size(), d_});
       RunLinear(args);
@@ -210,7 +210,7 @@ class WanTransformer::Pass {
     const LayerNorm norm = Norm(Modulation(1), Modulation(0));
     TapNorm("self.input", norm);
     auto normed = Normed(norm);
-    Project(block.qkv, LinearRowProducer(normed), qkv_);
+    Project(block.qkv, RowProducer(normed), qkv_);
     Statistics(qkv_, 3 * d_, inverse_q_);
     Statistics(qkv_ + d_, 3 * d_, inverse_k_);
 
@@ -259,7 +259,7 @@ class WanTransformer::Pass {
       const LayerNorm norm = Norm(block.norm2_weight.data(), block.norm2_bias.data());
       TapNorm("cross.input", norm);
       auto normed = Normed(norm);
-      Project(block.cross_q, LinearRowProducer(normed), qkv_);
+      Project(block.cross_q, RowProducer(normed), qkv_);
     } else {
       Tap("cross.input", hidden_, d_);
       Project(block.cross_q, ConstView(hidden_, {tokens_, d_}), qkv_);
@@ -311,12 +311,12 @@ class WanTransformer::Pass {
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const Range part = {tile * most, std::min(tokens_, (tile + 1) * most)};
       float* middle = model_.ffn_.Get<float>(std::min(tokens_, most) * config_.ffn_dim);
-      auto normed = Timed([&](int64_t first, int64_t count, float* rows) {
+      auto normed = Timed([&](int64_t, int64_t first, int64_t count, float* rows) {
         LayerNormRows(norm, part.begin + first, count, rows);
       });
       LinearArgs args;
       args.weights = block.ffn_in.weights;
-      args.x = LinearRowProducer(normed);
+      args.x = RowProducer(normed);
       args.epilogue.bias = block.ffn_in.bias;
       args.epilogue.activation = Activation::kGeluTanh;
       args.y = View(middle, {part.size(), config_.ffn_dim});
@@ -338,7 +338,7 @@ class WanTransformer::Pass {
     layer_ = -1;
     TapNorm("head.input", norm);
     auto normed = Normed(norm);
-    Project(model_.weights_.proj_out, LinearRowProducer(normed), out_);
+    Project(model_.weights_.proj_out, RowProducer(normed), out_);
   }
 
   // y [tokens][out] = x W^T + bias.
@@ -481,13 +481,13 @@ WanText WanTransformer::Text(const ConstView& rows, int64_t text_tokens, WanTap 
     args.y = View(y, {text.keys, layer.weights.Out()});
     Linear(args, pool_, workspace_);
   };
-  auto padded = [&](int64_t first, int64_t count, float* to) {
+  auto padded = [&](int64_t, int64_t first, int64_t count, float* to) {
     for (int64_t t = first; t < first + count; ++t) {
       for (int64_t i = 0; i < config_.text_dim; ++i) *to++ = t < real ? rows.Load(t, i) : 0.0f;
     }
   };
   AlignedBuffer<float> middle(text.keys * d), projected(text.keys * d);
-  linear(weights_.text_1, LinearRowProducer(padded), Activation::kGeluTanh, middle.data());
+  linear(weights_.text_1, RowProducer(padded), Activation::kGeluTanh, middle.data());
   const Shape shape = {text.keys, d};
   linear(weights_.text_2, ConstView(middle.data(), shape), Activation::kNone, projected.data());
   if (tap) tap("text_projected", projected.data(), text.keys, d);
