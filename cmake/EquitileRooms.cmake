@@ -3,16 +3,18 @@
 # comm/mpi is the one folder that is not part of the library: see EquitileMpi.cmake.
 set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model sparsity quality generate search)
 
-# One binary for every machine: SIMD targets are chosen from at run time (kernel/target.h). SSSE3 and AVX3_DL add nothing over
-# their neighbours; vectors of unknown length (SVE) cannot be held in the kernels' register tiles. Whatever includes Highway
-# must agree on them: the library, and the tests of its per-target headers.
-set(EQUITILE_NO_TARGETS "HWY_SSSE3|HWY_AVX3_DL|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128")
+# One binary for every machine: SIMD targets are chosen from at run time (kernel/target.h). These are the ones that the kernels know;
+# whatever else a version of Highway has is left out: subsets and supersets (SSE2, SSSE3, AVX3_DL, AVX3_ZEN4, AVX3_SPR, …) add nothing
+# over their neighbours, vectors of unknown length (SVE) cannot be held in the kernels' register tiles. All that includes Highway must
+# agree on them: the library, and the tests of its per-target headers.
+set(EQUITILE_TARGETS HWY_AVX3 HWY_AVX2 HWY_SSE4 HWY_NEON HWY_EMU128 HWY_SCALAR)
 if(EQUITILE_SANITIZE)
   # One wide target and the portable one, as plain floats: instrumented register tiles take minutes to compile.
-  string(APPEND EQUITILE_NO_TARGETS "|HWY_AVX3|HWY_SSE4")
+  list(REMOVE_ITEM EQUITILE_TARGETS HWY_AVX3 HWY_SSE4)
   set(EQUITILE_SIMD_TARGETS "HWY_BROKEN_EMU128=1")
 endif()
-list(APPEND EQUITILE_SIMD_TARGETS "HWY_DISABLED_TARGETS=(${EQUITILE_NO_TARGETS})")
+list(JOIN EQUITILE_TARGETS "|" EQUITILE_TARGETS)
+list(APPEND EQUITILE_SIMD_TARGETS "HWY_DISABLED_TARGETS=(~(${EQUITILE_TARGETS}))")
 
 function(equitile_room_sources out room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*.cc")

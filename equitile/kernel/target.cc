@@ -41,6 +41,14 @@ constexpr KnownTarget kKnown[] = {
     {Target::kNeon, "neon", HWY_NEON},
 };
 
+constexpr int64_t AllKnownBits() {
+  int64_t bits = 0;
+  for (const KnownTarget& known : kKnown) bits |= known.bits;
+  return bits;
+}
+static_assert((HWY_TARGETS & ~AllKnownBits()) == 0,
+              "Highway compiles a target that has no name here; see EQUITILE_TARGETS in cmake");
+
 const KnownTarget& Known(Target target) {
   for (const KnownTarget& known : kKnown) {
     if (known.target == target) return known;
