@@ -1,0 +1,138 @@
+"""`scripts/nodes`: machines that are namespaces of this one, joined by cables that can be slow, long or pulled. What is true on
+one rank is true there: the same latents, a lost rank named and a run that goes on, exchanges that take as long as was predicted.
+Skipped where namespaces are not allowed."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+NODES, MINI = ROOT / "scripts/nodes", ROOT / "models/wan-mini"
+SIZE = f"-m {MINI} -W 128 -H 96 --video-frames 17 -t 1"  # 5 x 6 x 8 tokens: four blocks, the last one ragged
+WATCHDOG = 4  # seconds; below the time after which TCP itself gives a pulled cable up
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nodes_can_be_made():
+    done = subprocess.run([NODES, "--check"], capture_output=True, text=True)
+    if done.returncode != 0:
+        pytest.skip(done.stderr.strip() or "nodes cannot be made here")
+
+
+def processes(mark):
+    """{pid: environment} of what was started with this mark."""
+    found = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"NODES_TEST={mark}".encode() in words:
+            found[int(folder.name)] = words
+    return found
+
+
+def links():
+    return {path.name for path in pathlib.Path("/sys/class/net").iterdir()}
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(2, "--rate", "1Gbit", "--", …): the running script. In the end nothing of it may be left: a namespace lives as long as
+    its processes, and this machine's own network has nothing to do with it."""
+    before = links()
+
+    def run(*words):
+        environment = {**os.environ, "NODES_TEST": str(tmp_path), "LC_ALL": "C.UTF-8"}
+        return subprocess.Popen([NODES, *map(str, words)], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    yield run
+    deadline = time.monotonic() + 5
+    while left := processes(tmp_path):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)
+    assert links() == before
+
+
+def finish(job, timeout=120):
+    out, err = job.communicate(timeout=timeout)
+    assert job.returncode == 0, err
+    return out
+
+
+def test_a_pulled_cable_is_named_and_the_run_goes_on(equitile, start, tmp_path):
+    flags = ["-p", "a star", "-s", 3, *SIZE.split(), "--steps", 20, "--attention", "observe:mass=0.6"]
+    assert equitile("generate", *flags, "--save-latents", "alone.st").code == 0
+    cut = ["generate", *flags, "--watchdog", WATCHDOG, "--checkpoint-every", 1, "--save-latents", "cut.st"]
+    job = start(2, "--rate", "20Mbit", "--cut-when", "cut.st.ckpt", "--", os.environ["EQUITILE"], *cut)
+    while not (tmp_path / "cut.st.ckpt").exists():
+        assert job.poll() is None, job.communicate()
+        time.sleep(0.02)
+    pulled = time.monotonic()
+    while "no sign of life" not in (line := job.stderr.readline()):
+        assert line, "it ended without a word about the lost rank"
+    named = time.monotonic() - pulled
+    assert re.search(r"equitile: rank 1 .*no sign of life for 4 s \(noticed by rank 0\)", line), line
+    assert WATCHDOG - 1 < named < WATCHDOG + 6, named
+    job.communicate(timeout=60)
+    assert job.returncode != 0 and not (tmp_path / "cut.st").exists()
+    again = equitile("generate", *flags, "--save-latents", "cut.st", "--resume")
+    assert again.code == 0, again.err
+    assert (tmp_path / "cut.st").read_bytes() == (tmp_path / "alone.st").read_bytes()
+
+
+def test_a_long_cable(equitile, start, tmp_path):
+    flags = ["-p", "a star", "-s", 3, *SIZE.split(), "--steps", 1]
+    assert equitile("generate", *flags, "--save-latents", "alone.st").code == 0
+    finish(start(2, "--delay", "5ms", "--", os.environ["EQUITILE"], "generate", *flags, "--save-latents", "far.st"))
+    assert (tmp_path / "far.st").read_bytes() == (tmp_path / "alone.st").read_bytes()
+    # Two cables each way; none of the six layers can do with less than a way there and a way back.
+    assert json.loads((tmp_path / "far.json").read_text())["run"]["seconds"]["steps"] > 6 * 2 * 2 * 0.005
+
+
+def test_exchange_as_predicted(start, tmp_path, capsys):
+    """On a network that is slow enough for the exchange to be most of the time, so that busy cores matter little."""
+    rates = ["--head-dim", 128, "-t", 1]
+    finish(start(2, "--rate", "100Mbit", "--", os.environ["EQUITILE"], "bench", "machine", *rates, "--out", "machine.json"))
+    link = next(link for link in json.loads((tmp_path / "machine.json").read_text())["links"])
+    assert link["class"] == "network" and 100e6 / 8 / 4 < link["bytes_per_second"] < 100e6 / 8 * 1.2, link
+    said = finish(start(2, "--rate", "100Mbit", "--", os.environ["EQUITILE"], "bench", "parallel", "--synthetic",
+                        "uniform,heads=4,blocks=16,density=0.05", *rates, "--planner", "ulysses,fractional,ring", "--no-overlap",
+                        "--machine", "machine.json", "--repeat", 3, "--json"))
+    for plan in json.loads(said)["plans"]:
+        ratio = plan["predicted_seconds"] / plan["seconds"]
+        with capsys.disabled():
+            print(f" {plan['planner']}: predicted / measured {ratio:.2f}, exchange {plan['exchange_exposed'] / plan['seconds']:.2f} of it", end=";")
+        assert plan["exchange_exposed"] > 0.3 * plan["seconds"] and 0.25 < ratio < 4, plan
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_it_is_ended(start, tmp_path, how):
+    job = start(3, "--delay", "1ms", "--", "sh", "-c", "touch running.$OMPI_COMM_WORLD_RANK; exec sleep 1000")
+    while len(list(tmp_path.glob("running.*"))) < 3:
+        assert job.poll() is None, job.communicate()
+        time.sleep(0.02)
+    job.send_signal(how)
+    job.communicate(timeout=30)
+    assert job.returncode != 0
+
+
+def test_machines_to_whoever_looks(start):
+    look = "touch /dev/shm/$(hostname); sleep 0.2; echo $(hostname) $(ls /dev/shm | grep ^node)"
+    assert sorted(finish(start(3, "--", "sh", "-c", look)).splitlines()) == ["node0 node0", "node1 node1", "node2 node2"]
+
+
+@pytest.mark.parametrize("words, mentions", [
+    (["0", "--", "true"], "how many"), (["2", "true"], "--"), (["2"], "--"), (["2", "--rate", "fast", "--", "true"], "fast"),
+    (["2", "--delay", "1s", "--", "true"], "1s"), (["2", "--ranks-per-node", "0", "--", "true"], "--ranks-per-node"),
+])
+def test_refusals(start, words, mentions):
+    job = start(*words)
+    out, err = job.communicate(timeout=20)
+    assert job.returncode == 2 and err.startswith("nodes: ") and mentions in err and out == ""
