@@ -29,7 +29,10 @@ constexpr const char* kExamples =
     "mask:m.npy\"\n"
     "                                                  both generated for each prompt: PSNR, SSIM "
     "and\n"
-    "                                                  speed with 95 % confidence intervals";
+    "                                                  speed with 95 % confidence intervals; "
+    "several "
+    "--b\n"
+    "                                                  are compared with one a";
 
 // In a page of pictures: enough to see, few enough to open.
 constexpr size_t kShownFrames = 12;
@@ -178,14 +181,25 @@ void RegisterCompare(CLI::App& parent) {
   const CLI::Option* a = compare.add_option("--a", options->prompts.a,
                                             "with --prompts: flags of generate for the first side");
   const CLI::Option* b =
-      compare.add_option("--b", options->prompts.b, "and for the second; may be empty");
+      compare
+          .add_option("--b", options->prompts.b,
+                      "and for the second; may be empty, and given several times")
+          ->expected(1)
+          ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  const CLI::Option* frames =
+      compare
+          .add_option("--save-frames", options->prompts.frames,
+                      "with --prompts: also write all frames, as FOLDER/b/0001/00000.png")
+          ->type_name("FOLDER");
   AddJson(compare, options->json);
   compare.footer(kExamples);
-  compare.callback([options, prompts, a, b] {
+  compare.callback([options, prompts, a, b, frames] {
     if (prompts->count() > 0) {
       return CompareGenerated(*options, a->count() > 0 && b->count() > 0);
     }
-    if (a->count() + b->count() > 0) throw InputError("--a and --b: only with --prompts FILE");
+    if (a->count() + b->count() + frames->count() > 0) {
+      throw InputError("--a, --b and --save-frames: only with --prompts FILE");
+    }
     Compare(*options);
   });
 }

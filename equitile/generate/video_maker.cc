@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "equitile/base/timer.h"
+#include "equitile/generate/attention_report.h"
 
 namespace equitile {
 
@@ -45,6 +46,18 @@ void VideoMaker::Prepare() {
   for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
   rows_ = pipeline_.Encode(prompts, request_.config.text_rows);
   pipeline_.Load();
+  pipeline_.Vae();
+}
+
+Json VideoMaker::Sparsity(int64_t steps_skipped) const {
+  const LayerAttention& attention = *pipeline_.SelfAttentionRuns();
+  const Json totals = AttentionTotals(attention);
+  Json summary = SparsitySummary(attention);
+  summary["attention_seconds"] = totals["seconds"];
+  summary["mask_seconds"] = totals["mask_seconds"];
+  summary["plan_seconds"] = totals["plan_seconds"];
+  summary["steps_skipped"] = steps_skipped;
+  return summary;
 }
 
 MadeVideo VideoMaker::Make(size_t task) {
@@ -52,7 +65,9 @@ MadeVideo VideoMaker::Make(size_t task) {
   config.seed = request_.tasks[task].seed;
   const bool leads = comm_.rank() == 0;
   DenoiseHooks hooks;
+  int64_t steps_skipped = 0;
   hooks.after_step = [&](const DenoiseStep& step) {
+    if (step.skipped) ++steps_skipped;
     say_(fmt::format("step {}/{}", step.done, step.steps));
   };
   const Stopwatch watch;
@@ -67,6 +82,7 @@ MadeVideo VideoMaker::Make(size_t task) {
   });
   video.seconds = watch.Seconds();
   if (!leads) return {};
+  video.sparsity = Sparsity(steps_skipped);
   return video;
 }
 

@@ -12,6 +12,7 @@
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/generate/request.h"
+#include "equitile/io/json_value.h"
 #include "equitile/io/png.h"
 
 namespace equitile {
@@ -24,6 +25,8 @@ struct MadeVideo {
   std::vector<float> latents;    // [channels, frames, height, width]
   std::vector<RgbImage> frames;  // as they would be encoded
   double seconds = 0.0;          // of steps and decoding, nothing else
+  // SparsitySummary, with attention_seconds, mask_seconds, plan_seconds and steps_skipped.
+  Json sparsity;
 };
 
 // One per rank; all calls are collective.
@@ -35,12 +38,13 @@ class VideoMaker {
              ThreadPool& pool, std::function<void(std::string_view line)> say,
              std::function<void()> alive = {});
 
-  // Text and transformer, so that Make does not wait for them.
+  // Text, transformer and decoder, so that Make does not wait for them.
   void Prepare();
   MadeVideo Make(size_t task);
 
  private:
   PipelineOptions WithSignsOfLife(PipelineOptions options) const;
+  Json Sparsity(int64_t steps_skipped) const;
   void Alive() const {
     if (alive_) alive_();
   }

@@ -109,6 +109,35 @@ def test_prompts_both_ways(equitile, tmp_path):
     assert said["speed"]["low"] <= said["speed"]["mean"] <= said["speed"]["high"]
 
 
+def test_several_beside_one(equitile, tmp_path):
+    """Each --b as if it were alone, and a, made once, in turn with them."""
+    (tmp_path / "p.txt").write_text("a red circle\n7\ta blue ring\n3\ta star\n")
+    ways = [TINY + " --cfg-scale 1", TINY, TINY + " --attention predict:mass=0.5 --dense-steps 1 --ranks 2"]
+    several = [word for way in ways for word in ("--b", way)]
+    said = json.loads(equitile("compare", "--prompts", "p.txt", "--a", TINY, *several, "--save-frames", "kept", "--json").out)
+    assert list(said) == ["a", "comparisons"] and [one["b"] for one in said["comparisons"]] == ways
+    alone = json.loads(equitile("compare", "--prompts", "p.txt", "--a", TINY, "--b", ways[0], "--json").out)
+    for one, other in zip(said["comparisons"][0]["prompts"], alone["prompts"], strict=True):
+        assert all(one[key] == other[key] for key in ("prompt", "seed_a", "psnr_mean", "psnr_min", "ssim_mean", "frames"))
+    assert all(said["comparisons"][0][key] == alone[key] for key in ("psnr", "ssim"))
+    assert [one["identical_frames"] for one in said["comparisons"][1]["prompts"]] == [5, 5, 5]
+    for one in zip(*(comparison["prompts"] for comparison in said["comparisons"])):
+        assert len({way["seconds_a"] for way in one}) == 1, "a was made more than once"
+    sparse = said["comparisons"][2]["prompts"][0]
+    assert sparse["sparsity_a"]["density"] == 1 and 0 < sparse["sparsity_b"]["attention_seconds"] < sparse["seconds_b"]
+    assert sparse["sparsity_b"]["sparse_density"] is None or sparse["sparsity_b"]["sparse_density"] < 1
+    # What was kept are the frames that were compared.
+    files = json.loads(equitile("compare", "kept/a/0002", "kept/b1/0002", "--json").out)
+    assert files["psnr_mean"] == pytest.approx(alone["prompts"][1]["psnr_mean"])
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["a", "b1", "b2", "b3"]
+
+
+def test_several_in_words(equitile, tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\n")
+    lines = equitile("compare", "--prompts", "p.txt", "--a", TINY, "--b", TINY, "--b", TINY + " -t 1").out.splitlines()
+    assert len(lines) == 2 + 2 * 4 and " b2 " in lines[1] and lines[6] == f"b2: {TINY} -t 1", lines
+
+
 @pytest.mark.parametrize("launched", [False, pytest.param(True, marks=pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun"))])
 def test_prompts_on_ranks(equitile, tmp_path, launched):
     (tmp_path / "p.txt").write_text("a red circle\n")
@@ -134,6 +163,9 @@ def test_prompts_on_ranks(equitile, tmp_path, launched):
     (["--a", TINY, "--b", TINY + " -s -1"], ["--b:", "random"]),
     (["--a", TINY, "--b", "-m /nowhere"], ["--b:", "/nowhere"]),
     (["--a", TINY, "--b", TINY.replace("48", "64")], ["5 frames of 48x32", "5 frames of 64x32"]),
+    (["--a", TINY, "--b", TINY, "--b", "--steps 0"], ["--b2:", "--steps 0"]),
+    (["--a", TINY, "--b", TINY, "--b", TINY.replace("48", "64")], ["--b2", "5 frames of 64x32"]),
+    (["--a", TINY, "--b", TINY, "--save-frames", "p.txt/x"], ["--save-frames", "p.txt/x"]),
     (["--a", TINY], ["--b"]),
     (["--a", TINY, "--b", TINY, "--html", "x.html"], ["--html"]),
     (["--a", TINY, "--b", TINY, "x.mp4"], ["x.mp4"]),

@@ -1,6 +1,6 @@
 """`scripts/nodes`: machines that are namespaces of this one, joined by cables that can be slow, long or pulled. What is true on
-one rank is true there: the same latents, a lost rank named and a run that goes on, exchanges that take as long as was predicted.
-Skipped where namespaces are not allowed."""
+one rank is true there: the same latents from every source of masks, one copy of weights per node, a lost rank named and a run that
+goes on, exchanges that take as long as was predicted. Skipped where namespaces are not allowed."""
 import json
 import os
 import pathlib
@@ -9,11 +9,17 @@ import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
+
+from sparse_attention_test import pattern_file
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NODES, MINI = ROOT / "scripts/nodes", ROOT / "models/wan-mini"
 SIZE = f"-m {MINI} -W 128 -H 96 --video-frames 17 -t 1"  # 5 x 6 x 8 tokens: four blocks, the last one ragged
+SHORT = f"{SIZE} --steps 3"
+SPARSE = ["predict:mass=0.6", "predict:mass=0.5,tail=none", "observe:mass=0.6", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg",
+          "radial", "sta", "sparge", "window:spatial", "window:temporal"]
 WATCHDOG = 4  # seconds; below the time after which TCP itself gives a pulled cable up
 
 
@@ -64,6 +70,47 @@ def finish(job, timeout=120):
     out, err = job.communicate(timeout=timeout)
     assert job.returncode == 0, err
     return out
+
+
+def copies_of_weights(mark):
+    """{rank: the file that its weights are mapped from} of running ranks."""
+    found = {}
+    for pid, words in processes(mark).items():
+        rank = [int(word.split(b"=")[1]) for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")]
+        try:
+            maps = pathlib.Path(f"/proc/{pid}/maps").read_text()
+        except OSError:
+            continue
+        if rank and (shared := re.search(r" (\d+) +/memfd:equitile", maps)):
+            found[rank[0]] = shared[1]
+    return found
+
+
+def test_every_source_of_masks_and_one_copy_of_weights_per_node(equitile, start, tmp_path):
+    pattern_file(equitile, tmp_path, grid=[5, 6, 8])
+    np.save(tmp_path / "m.npy", np.random.default_rng(3).random((6, 4, 4)) < 0.6)
+    (tmp_path / "m.json").write_text(json.dumps({"version": 1, "heads": 6, "q_tokens": 240, "kv_tokens": 240}))
+    (tmp_path / "prompts.txt").write_text("7\ta big red circle bounces on a black background\n")
+    ways = [f"{SHORT} --dense-steps 1 --attention {source}" for source in SPARSE]
+    ways += [f"{SHORT} --attention mask:m.npy", f"{SHORT} --dense-steps 1 --attention observe:mass=0.6 --cache easy:0.2"]
+    command = ["compare", "--prompts", "prompts.txt", "--a", SHORT, *(word for way in ways for word in ("--b", way)), "--json"]
+    alone = equitile(*command)
+    assert alone.code == 0, alone.err
+
+    job = start(2, "--ranks-per-node", 2, "--", os.environ["EQUITILE"], *command)
+    copies = {}
+    while len(copies) < 4 and job.poll() is None:
+        copies |= copies_of_weights(tmp_path)
+        time.sleep(0.02)
+    together = json.loads(finish(job))
+    assert sorted(copies) == [0, 1, 2, 3]
+    assert copies[0] == copies[1] and copies[2] == copies[3] and copies[0] != copies[2], copies
+
+    hashes = lambda said: {one["b"]: (one["prompts"][0]["latents_a"], one["prompts"][0]["latents_b"]) for one in said["comparisons"]}
+    one, two = hashes(json.loads(alone.out)), hashes(together)
+    assert len(one) == len(ways) and one == two
+    same_as_dense = {way for way, (dense, other) in one.items() if dense == other}
+    assert all("sta" in way for way in same_as_dense), "windows of tiles alone are larger than this video"
 
 
 def test_a_pulled_cable_is_named_and_the_run_goes_on(equitile, start, tmp_path):
