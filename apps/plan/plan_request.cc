@@ -71,7 +71,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
             "plan for this many ranks");
   app.add_option(
          "--planner", flags.planners,
-         "comma list of ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, auto; or all")
+         "comma list of ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, dbsp:auto, "
+         "auto; or all")
       ->capture_default_str();
   AddNumber(app, "--head-dim", flags.head_dim, {.min = 1, .max = 1 << 16},
             "values per token and head");

@@ -91,7 +91,7 @@ bool Pipeline::CanMeasure() {
 
 void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
   // Rates decide between layouts, and on making plans anew.
-  if (comm_.size() == 1 || ParsePlannerKind(options_.planner) != PlannerKind::kAuto) return;
+  if (comm_.size() == 1 || !Chooses(ParsePlannerKind(options_.planner))) return;
   Machine machine;
   if (options_.machine) {
     machine = AgreeOnMachine(comm_, *options_.machine);

@@ -63,9 +63,8 @@ bool LayoutMatters(const Recipe& recipe) {
   const auto ranks = static_cast<int32_t>(recipe.Integer("ranks"));
   if (ranks <= 1) return false;
   if (recipe.Text("wire") != "f32") return true;
-  const PlannerSpec spec = ParsePlanner(recipe.Text("planner"), ranks);
-  return spec.kind == PlannerKind::kAuto ? !recipe.IsOn("reproducible")
-                                         : SplitsRows(spec, recipe.Config().Passes(), ranks);
+  return MaySplitRows(ParsePlanner(recipe.Text("planner"), ranks), recipe.Config().Passes(), ranks,
+                      recipe.IsOn("reproducible"));
 }
 
 bool AttentionIsSparse(const Recipe& recipe) {
@@ -245,7 +244,8 @@ std::vector<RecipeField> MakeFields() {
        .type = Planner(),
        .initial = "auto",
        .where = LayoutMatters,
-       .help = "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR"},
+       .help = "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, dbsp:auto (db-SP "
+               "as published: the best dbsp:UxR of every layer and step)"},
       {.name = "number of ranks",
        .key = "ranks",
        .type = WholeNumber({.min = 1, .max = INT32_MAX}),
@@ -271,7 +271,8 @@ std::vector<RecipeField> MakeFields() {
        .type = RealNumber({.min = 1, .max = 1e6}),
        .where = LayoutMatters,
        .since = "0.2.0",
-       .help = "plan a layer anew when its imbalance reaches this; default: when it saves time"},
+       .help = "plan a layer anew when its imbalance reaches this; default: when it saves time, "
+               "1.10 for dbsp:auto"},
       {.name = "file of the machine",
        .flags = "--machine",
        .key = "machine",
