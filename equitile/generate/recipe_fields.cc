@@ -57,6 +57,14 @@ FieldType WeightsType() {
   return type;
 }
 
+FieldType TokenOrderType() {
+  FieldType type = Text("ORDER");
+  type.check = [](std::string_view, std::string_view text) {
+    return TokenOrderName(ParseTokenOrder(text));
+  };
+  return type;
+}
+
 // Whether another layout would give other bits: rows may be split between ranks, or what travels
 // between them is rounded.
 bool LayoutMatters(const Recipe& recipe) {
@@ -225,6 +233,20 @@ std::vector<RecipeField> MakeFields() {
        .initial = "none",
        .since = "0.2.0",
        .help = "easy[:0.05]: whole steps are skipped while little changes; none"},
+      {.name = "token order",
+       .flags = "--token-order",
+       .key = "token_order",
+       .type = TokenOrderType(),
+       .initial = "fhw",
+       .since = "0.2.0",
+       .help =
+           "how the transformer lines up the video's tokens, and so blocks and homes: fhw (frame, "
+           "height, width) or another order of the three, hilbert, tiles:FxHxW",
+       .member = {.get = {},
+                  .set =
+                      [](Config& config, const std::string& text) {
+                        config.token_order = ParseTokenOrder(text);
+                      }}},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",
