@@ -1,0 +1,62 @@
+"""What masks cost: prediction as a share of dense attention, and what observing adds to the one step that it watches."""
+import statistics
+
+import runs
+import shape13
+
+DENSE, SPARSE = 3, 3  # steps of a run; the first one warms up
+REPEAT = 3
+MINI_VIDEOS = {False: (49, 256), True: (9, 128)}
+
+
+def models(quick):
+    frames, side = MINI_VIDEOS[quick]
+    mini = ["-m", runs.MINI, "-p", "a big red circle bounces on a black background", "-s", 1, "--video-frames", frames, "-W", side, "-H", side]
+    tokens = lambda frames, side: ((frames - 1) // 4 + 1) * (side // 16) ** 2
+    large = shape13.VIDEOS[quick]
+    return {f"1.3B shape, {tokens(large[0], large[1])} tokens": (shape13.flags(quick), shape13.WORK),
+            f"wan-mini, {tokens(frames, side)} tokens": (mini, 1.0)}
+
+
+def seconds(calls, key, step):
+    """Per layer, of one step."""
+    return {call["layer"]: call[key] for call in calls if call["step"] == step}
+
+
+def prediction(program, flags):
+    """mask and plan seconds of a predicted step over the attention seconds of a dense one: medians over steps and layers."""
+    run = program.generate(*flags, "--steps", DENSE + SPARSE, "--dense-steps", DENSE, "--attention", "predict")["run"]
+    dense = statistics.median(value for step in range(2, DENSE + 1) for value in seconds(run["calls"], "attention_seconds", step).values())
+    of = lambda key: statistics.median(value for step in range(DENSE + 1, DENSE + SPARSE + 1)
+                                       for value in seconds(run["calls"], key, step).values())
+    sparse = [call["density"] for call in run["calls"] if call["step"] > DENSE]
+    return {"masks": of("mask_seconds") / dense, "plans": of("plan_seconds") / dense, "attention": of("attention_seconds") / dense,
+            "density": statistics.fmean(sparse)}
+
+
+def observation(program, flags):
+    """What the watched step takes beyond an unwatched one, over the attention and over the whole of an unwatched step."""
+    run = program.generate(*flags, "--steps", DENSE + 2, "--dense-steps", DENSE + 1, "--attention", f"observe:at={DENSE + 1}")["run"]
+    whole = lambda step: sum(sum(seconds(run["calls"], key, step).values()) for key in ("attention_seconds", "mask_seconds"))
+    plain = statistics.median(whole(step) for step in range(2, DENSE + 1))
+    step = statistics.median(run["step_seconds"][1:DENSE])
+    return {"of_attention": (whole(DENSE + 1) - plain) / plain, "of_step": (whole(DENSE + 1) - plain) / step}
+
+
+def rows(program, quick):
+    for name, (flags, work) in models(quick).items():
+        for repeat in range(1 if quick else REPEAT):
+            make = lambda flags=flags, name=name: {"model": name, "predict": prediction(program, flags), "observe": observation(program, flags)}
+            yield runs.Row(f"{name}, run {repeat + 1}", work * (2 * DENSE + SPARSE + 2), make)
+
+
+def data(made):
+    """Medians over runs, per model."""
+    models = {}
+    for row in made.values():
+        models.setdefault(row["model"], []).append(row)
+    middle = lambda group, part, key: statistics.median(row[part][key] for row in group)
+    return {"models": [{"model": name, "runs": len(group),
+                        **{f"predict_{key}": middle(group, "predict", key) for key in ("masks", "plans", "attention", "density")},
+                        **{f"observe_{key}": middle(group, "observe", key) for key in ("of_attention", "of_step")}}
+                       for name, group in models.items()]}

@@ -1,0 +1,145 @@
+"""Speed and likeness of every source of masks at its dials, against dense videos of the same seeds: wan-mini, held-out prompts, frames
+before they are encoded. Dense is made once per prompt; all others are made in turns with it (`equitile compare --prompts`)."""
+import itertools
+import json
+import pathlib
+import statistics
+import tempfile
+
+import runs
+from statistics95 import at, interval, ratio_interval
+
+HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
+AT_ONCE = 2  # prompts of a row: in the second one the sides come in another order
+
+MASSES = [0.99, 0.95, 0.8, 0.6, 0.4]  # densities from 0.9 to 0.2, as tried on prompts that are not held out
+DENSITIES = [0.3, 0.5, 0.7]
+FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
+OURS = ["predict", "observe"]
+AGAIN = "dense, again"
+SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
+    "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
+    "curve-81": {False: (81, 256, 20, 6), True: (21, 128, 5, 2)},
+}
+
+
+def side(source, dial="", cache=False):
+    """{source, label, flags}: the source names a line of the chart, the dial is what follows it, as in mass=0.95."""
+    attention = f"{source}{':' if dial else ''}{dial}"
+    more = " + cache" if cache else ", no means" if "tail=none" in dial else ""
+    return {"source": source + more, "label": attention + (" + cache" if cache else ""),
+            "flags": ["--attention", attention, *(["--cache", "easy"] if cache else [])]}
+
+
+def sides(table):
+    """Everything that stands beside dense."""
+    found = [side("dense") | {"source": AGAIN, "label": AGAIN}, side("dense", cache=True)]
+    if table == "curve-81":
+        found += [side(source, f"mass={mass}") for source in OURS for mass in (0.95, 0.6)]
+        return found + [side(source, f"mass={mass}", cache=True) for source in OURS for mass in (0.95, 0.6)]
+    found += [side(source, f"mass={mass}") for source in OURS for mass in MASSES]
+    found += [side(source, f"mass={mass},tail=none") for source in OURS for mass in MASSES[1:4]]
+    found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
+    found += [side("radial")]
+    return found + [side(source, f"mass={mass}", cache=True) for source in OURS for mass in (0.95, 0.8, 0.6)]
+
+
+def prompts(quick, count):
+    """[(seed, prompt)], from the first on; held-out ones are for figures, not for tries."""
+    if quick:
+        return list(enumerate(TRIED_ON.read_text().splitlines()[:count], start=1))
+    return [(int(seed), prompt) for seed, prompt in (line.split("\t") for line in HELD_OUT.read_text().splitlines()[:count])]
+
+
+def density(summary, steps):
+    """Mean over all layers of steps that may leave something out; of `generate`'s, of which the first fifth are dense."""
+    computed, dense = steps - summary["steps_skipped"], -(-steps // 5)
+    return (summary["density"] * computed - dense) / (computed - dense)
+
+
+def facts(prompt, steps):
+    """What is kept of one video beside its dense one: figures and ratios."""
+    a, b = prompt["sparsity_a"], prompt["sparsity_b"]
+    return {"psnr": prompt["psnr_mean"], "ssim": prompt["ssim_mean"], "speed": prompt["speed"],
+            "density": density(b, steps), "mass_held": b["mass_held"], "steps_skipped": b["steps_skipped"],
+            "attention": b["attention_seconds"] / a["attention_seconds"], "masks": b["mask_seconds"] / a["attention_seconds"],
+            "dense_attention_share": a["attention_seconds"] / prompt["seconds_a"]}
+
+
+def compare(program, table, quick, some, frames_folder):
+    """One row: the given prompts, every side."""
+    frames, size, steps, _ = SIZES[table][quick]
+    common = ["-m", str(runs.MINI), "--video-frames", frames, "-W", size, "-H", size, "--steps", steps]
+    if program.offers("generate", "--measure-mass"):
+        common.append("--measure-mass")
+    ways = sides(table)
+    flags = lambda one: " ".join(map(str, [*common, *one["flags"]]))
+    keep = ["--save-frames", frames_folder] if frames_folder else []
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "prompts.txt"
+        file.write_text("".join(f"{seed}\t{prompt}\n" for seed, prompt in some))
+        said = program.json("compare", "--prompts", file, "--a", flags({"flags": []}), *keep,
+                            *itertools.chain.from_iterable(("--b", flags(one)) for one in ways))
+    if frames_folder:
+        about = {"fingerprint": program.fingerprint(), "prompts": some, "sides": [one["label"] for one in ways]}
+        (pathlib.Path(frames_folder) / "sides.json").write_text(json.dumps(about))
+    return {"prompts": some, "sides": {one["label"]: [facts(prompt, steps) for prompt in made["prompts"]]
+                                       for one, made in zip(ways, said["comparisons"], strict=True)}}
+
+
+def rows(program, quick, table, frames_folder=None):
+    frames, _, steps, count = SIZES[table][quick]
+    chosen = prompts(quick, count)
+    for first in range(0, count, AT_ONCE):
+        some = chosen[first:first + AT_ONCE]
+        folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}"
+        make = lambda some=some, folder=folder: compare(program, table, quick, some, folder)
+        work = len(some) * (1 + 0.75 * len(sides(table))) * (steps + 8) * (frames / 49) ** 1.5
+        yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}", work, make)
+
+
+def together(made, one):
+    """Facts of one side, over all prompts of all rows."""
+    return list(itertools.chain.from_iterable(row["sides"][one["label"]] for row in made.values()))
+
+
+def mean(values):
+    values = [value for value in values if value is not None]
+    return statistics.fmean(values) if values else None
+
+
+def summary(one, found):
+    return {"label": one["label"], "source": one["source"],
+            "psnr": interval(fact["psnr"] for fact in found if fact["psnr"] is not None), "ssim": interval(fact["ssim"] for fact in found),
+            "speed": ratio_interval([fact["speed"] for fact in found]),
+            **{key: mean(fact[key] for fact in found) for key in ("density", "mass_held", "attention", "masks", "steps_skipped")},
+            "prompts": [{key: fact[key] for key in ("psnr", "ssim", "speed", "density")} for fact in found]}
+
+
+def difference(ours, baseline, key):
+    """Per prompt: our curve over density, at the baseline's density, minus the baseline. Prompts where it is off our curve do not count."""
+    differences = []
+    for number, theirs in enumerate(baseline["prompts"]):
+        points = [(dial["prompts"][number]["density"], dial["prompts"][number][key]) for dial in ours]
+        points = [point for point in points if None not in point]
+        here = at(points, theirs["density"]) if theirs["density"] is not None and theirs[key] is not None else None
+        if here is not None:
+            differences.append(here - theirs[key])
+    return interval(differences)
+
+
+def differences(found):
+    """Every baseline beside ours at its density, paired by prompt."""
+    baselines = [one for one in found if one["source"] in [*FIXED, "radial"]]
+    return [{"ours": source, "baseline": baseline["label"], "density": baseline["density"],
+             **{key: difference([one for one in found if one["source"] == source], baseline, key) for key in ("psnr", "ssim")}}
+            for source in OURS for baseline in baselines]
+
+
+def data(made, quick, table):
+    frames, size, steps, count = SIZES[table][quick]
+    found = [summary(one, together(made, one)) for one in sides(table)]
+    share = statistics.fmean(fact["dense_attention_share"] for row in made.values() for facts in row["sides"].values() for fact in facts)
+    return {"video": {"frames": frames, "width": size, "height": size, "steps": steps},
+            "prompts": [{"seed": seed, "prompt": prompt} for row in made.values() for seed, prompt in row["prompts"]],
+            "attention_share": share, "sides": found, "differences": differences(found)}

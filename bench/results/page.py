@@ -1,0 +1,186 @@
+"""docs/results/sparsity.md and sparsity.svg from the data of the tables; a table that is not there is left out. Perceptual figures come
+from bench/peers/perceptual.py."""
+import html
+import json
+
+from curve_table import AGAIN, FIXED, OURS
+
+COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
+           "predict, no means": "#9bc4ad", "observe, no means": "#a8d8b9", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
+           "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]) + "\n"
+
+
+def number(value, digits):
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def percent(value, digits=2):
+    return "–" if value is None else f"{100 * value:.{digits}f} %"
+
+
+def within(interval, digits):
+    """A mean with its interval."""
+    if interval is None:
+        return "–"
+    if interval["low"] is None:
+        return number(interval["mean"], digits)
+    return f"{interval['mean']:.{digits}f} ({interval['low']:.{digits}f} to {interval['high']:.{digits}f})"
+
+
+def verdict(holds):
+    return "yes" if holds else "**no**"
+
+
+def about(data):
+    """Who made a table, in one line."""
+    made = data["about"]
+    trial = " **Made with `--quick`: proves the path, says nothing.**" if made["quick"] else ""
+    return (f"*Weights `{made['fingerprint']}`, {made['target']}, {made['threads']} threads, peak {made['peak_gflops']:.0f} GFLOP/s "
+            f"(measured beside each row; lowest {made['peak_lowest']:.0f}).*{trial}\n")
+
+
+def cost_section(data):
+    rows = [[one["model"], percent(one["predict_masks"]), percent(one["predict_plans"]), number(one["predict_density"], 2),
+             number(one["predict_attention"], 3), percent(one["observe_of_attention"]), percent(one["observe_of_step"])] for one in data["models"]]
+    return ("## What masks cost\n\n" + about(data) + "\nMasks and plans of a predicted step over the attention of a dense one, medians over steps, layers and "
+            f"{data['models'][0]['runs']} runs; the time that `observe` adds to the one step that it watches, over the attention and over the whole of that step. "
+            "Asked: masks and plans 1 % with the 1.3B shape, 3 % with wan-mini; watching 5 % of the step.\n\n" +
+            table(["model", "masks", "plans", "density", "attention then", "watching / attention", "watching / step"], rows))
+
+
+def density_section(data):
+    text = ("## Attention at a density\n\n" + about(data) + "\nTime over that of dense attention, masks of blocks of 64 tokens, every row of one density; medians over layers and "
+            "rounds of one run. Asked without means: density / 0.95 + 0.02.\n")
+    for shape in data["shapes"]:
+        none = {one["asked"]: one for one in shape["settings"] if one["tail"] == "none"}
+        mean = {one["asked"]: one for one in shape["settings"] if one["tail"] == "mean"}
+        asked = {key: one["density"] / 0.95 + 0.02 for key, one in none.items()}
+        rows = [[number(one["density"], 3), number(one["time"], 3), number(asked[key], 3), verdict(one["time"] <= asked[key]),
+                 number(mean[key]["time"], 3), number(mean[key]["time"] - one["time"], 3)] for key, one in none.items()]
+        text += f"\n{shape['shape']}, {shape['tokens']} tokens:\n\n" + table(
+            ["density", "time", "asked", "holds", "with means", "what means cost"], rows)
+    return text
+
+
+def title(video, prompts):
+    return f"{video['frames']} frames of {video['width']}×{video['height']}, {video['steps']} steps, {len(prompts)} prompts"
+
+
+def curve_section(data, perceptual):
+    share = data["attention_share"]
+    same = perceptual and perceptual["fingerprint"] == data["about"]["fingerprint"]
+    lpips = {one["label"]: one for one in perceptual["sides"]} if same else {}
+    cell = lambda one, key, digits: within(lpips[one["label"]][key], digits) if one["label"] in lpips else "–"
+    rows = [[f"`{one['label']}`", number(one["density"], 2), within(one["speed"], 2), number(one["attention"], 2),
+             "identical" if one["psnr"] is None else within(one["psnr"], 1), within(one["ssim"], 3), cell(one, "lpips_alex", 3),
+             cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["mass_held"], 3), number(one["steps_skipped"], 1)] for one in data["sides"]]
+    return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data) +
+            f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals, speed end to end without loading. Dense attention is "
+            f"{percent(share, 0)} of a dense video's time: with attention that costs nothing ×{1 / (1 - share):.2f}, with the first fifth of the steps dense ×{1 / (1 - 0.8 * share):.2f}. "
+            "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run.\n\n" +
+            table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "mass held", "steps skipped"], rows))
+
+
+def difference_section(data):
+    rows = []
+    for one in data["differences"]:
+        if one["psnr"] is None:
+            rows.append([f"`{one['ours']}`", f"`{one['baseline']}`", number(one["density"], 2), "off the curve", "", ""])
+            continue
+        worse = one["psnr"]["high"] is not None and (one["psnr"]["high"] < 0 or one["ssim"]["high"] < 0)
+        rows.append([f"`{one['ours']}`", f"`{one['baseline']}`", number(one["density"], 2), within(one["psnr"], 2), within(one["ssim"], 4), verdict(not worse)])
+    return ("## At equal density\n\nOurs minus theirs, dB and SSIM, paired by prompt: our curve, straight between its dials, at the density of the baseline's video. *Holds*: not worse "
+            "beyond the 95 % interval.\n\n" + table(["ours", "baseline", "density", "PSNR", "SSIM", "holds"], rows))
+
+
+def cluster_section(data):
+    text = ("## On the simulated cluster\n\n" + about(data) + "\nA step, computing measured on one core, 100 Gb/s ([what that means](../simulator.md)). *Gain* is the step of a layout over that of `auto`; *possible* what "
+            f"the two ρ alone would give, (rest + attention·ρ) / (rest + attention·ρ of auto); asked is {data['bound']} of it. With wan-mini prediction and planning are part of the "
+            "step; with the densities of Wan2.1 1.3B a layer is 8192 tokens with the rest of 1.3B, attention the mean over layers of the profile. Which blocks a head keeps is drawn ([how](../../models/profiles/README.md)).\n")
+    for run in data["runs"]:
+        rows = [[f"`{one['layout']}`", number(one["rho"], 3), number(one["speedup"], 2), number(one["gain"], 3), number(one["possible"], 3),
+                 number(one["asked"], 3), "" if one["layout"] == "auto" else verdict(one["gain"] >= one["asked"])] for one in run["layouts"]]
+        text += (f"\n{run['masks']}, {run['ranks']} ranks: attention {percent(run['attention'], 0)}, rest {percent(run['rest'], 0)} of an even step\n\n" +
+                 table(["layout", "ρ", "speed-up over one rank", "gain", "possible", "asked", "holds"], rows))
+    return text
+
+
+class Panel:
+    """A chart in the picture: PSNR over something."""
+
+    def __init__(self, x0, name, low, high, bottom, top):
+        self.x0, self.name, self.low, self.high, self.bottom, self.top = x0, name, low, high, bottom, top
+        self.width, self.height, self.y0 = 420, 320, 60
+
+    def x(self, value):
+        return self.x0 + self.width * (value - self.low) / (self.high - self.low)
+
+    def y(self, value):
+        return self.y0 + self.height * (1 - (value - self.bottom) / (self.top - self.bottom))
+
+    def axes(self, ticks):
+        out = [f'<text x="{self.x0}" y="{self.y0 - 10}" class="t">PSNR (dB) over {html.escape(self.name)}</text>']
+        for tick in range(int(self.bottom), int(self.top) + 1, 5):
+            out.append(f'<line x1="{self.x0}" y1="{self.y(tick):.1f}" x2="{self.x0 + self.width}" y2="{self.y(tick):.1f}" class="g"/>'
+                       f'<text x="{self.x0 - 6}" y="{self.y(tick) + 4:.1f}" class="a" text-anchor="end">{tick}</text>')
+        for tick in ticks:
+            out.append(f'<text x="{self.x(tick):.1f}" y="{self.y0 + self.height + 16}" class="a" text-anchor="middle">{tick:g}</text>')
+        return "".join(out)
+
+    def line(self, points, colour, strong):
+        marks = "".join(f'<circle cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="{4 if strong else 3}" fill="{colour}"/>' for x, y in points)
+        path = " ".join(f"{self.x(x):.1f},{self.y(y):.1f}" for x, y in points)
+        return f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{2.6 if strong else 1.4}"/>{marks}'
+
+
+def chart(data):
+    """Left: PSNR over speed-up; right: over density, without what skips steps."""
+    shown = [one for one in data["sides"] if one["source"] != AGAIN and one["psnr"]]
+    if not shown:
+        return None
+    psnrs, speeds = [one["psnr"]["mean"] for one in shown], [one["speed"]["mean"] for one in shown]
+    bottom, top = 5 * int(min(psnrs) // 5), 5 * int(max(psnrs) // 5 + 1)
+    low, high = min(1.0, min(speeds)), max(speeds) + 0.1
+    left, right = Panel(50, "speed-up", low, high, bottom, top), Panel(540, "density", 0, 1, bottom, top)
+    step = 0.25 if high - low < 3 else 0.5
+    out = [left.axes([step * i for i in range(int(low / step), int(high / step) + 1) if low <= step * i <= high]), right.axes([0, 0.25, 0.5, 0.75, 1])]
+    for source, colour in COLOURS.items():
+        ones = [one for one in shown if one["source"] == source]
+        strong = source in OURS
+        out.append(left.line(sorted((one["speed"]["mean"], one["psnr"]["mean"]) for one in ones), colour, strong))
+        if "cache" not in source:
+            out.append(right.line(sorted((one["density"], one["psnr"]["mean"]) for one in ones if one["density"] is not None), colour, strong))
+    named = [source for source in COLOURS if any(one["source"] == source for one in shown)]
+    for i, source in enumerate(named):
+        x, y = 50 + (i % 7) * 132, 420 + (i // 7) * 20
+        out.append(f'<rect x="{x}" y="{y}" width="16" height="5" fill="{COLOURS[source]}"/><text x="{x + 21}" y="{y + 7}" class="a">{html.escape(source)}</text>')
+    style = "text{font-family:sans-serif;fill:#222}.t{font-size:13px}.a{font-size:10px;fill:#666}.g{stroke:#ddd}"
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 990 460" width="990" height="460"><style>{style}</style>'
+            f'<rect width="990" height="460" fill="#fff"/>{"".join(out)}</svg>\n')
+
+
+def write(out):
+    """From out/data to out/sparsity.md and out/sparsity.svg."""
+    read = lambda name: json.loads((out / f"data/sparsity-{name}.json").read_text()) if (out / f"data/sparsity-{name}.json").exists() else None
+    cost, density, curve, longer, cluster = (read(name) for name in ("prediction-cost", "density", "curve", "curve-81", "cluster"))
+    perceptual = read("perceptual") or {}
+    page = ["# Sparse attention: speed and likeness\n",
+            "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours, `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "
+            "published ([how they are built](../design/0015-patterns.md)). Likeness is to our own dense video: the same trajectory, not taste.\n"]
+    picture = curve and chart(curve)
+    if picture:
+        (out / "sparsity.svg").write_text(picture)
+        page.append("![PSNR over speed-up and over density](sparsity.svg)\n")
+    if curve:
+        page += [curve_section(curve, perceptual.get("curve")), difference_section(curve)]
+    if longer:
+        page.append(curve_section(longer, perceptual.get("curve-81")))
+    if not any((cost, density, curve, longer, cluster)):
+        page.append("No table has been made yet.\n")
+    page += [section(data) for section, data in ((cost_section, cost), (density_section, density), (cluster_section, cluster)) if data]
+    (out / "sparsity.md").write_text("\n".join(page))

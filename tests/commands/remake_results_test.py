@@ -1,0 +1,196 @@
+"""scripts/remake-results: what its tables compute from what was measured, rows that are made once, and the page; two tables for real,
+with tiny videos."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "bench/results"))
+
+import cluster_table  # noqa: E402
+import cost_table  # noqa: E402
+import curve_table  # noqa: E402
+import density_table  # noqa: E402
+import page  # noqa: E402
+import picture  # noqa: E402
+import runs  # noqa: E402
+import statistics95  # noqa: E402
+
+ABOUT = {"fingerprint": "0123456789abcdef", "quick": False, "target": "avx2", "threads": 2, "peak_gflops": 100.0, "peak_lowest": 99.0}
+
+
+@pytest.fixture(scope="module")
+def program():
+    return runs.Program(os.environ["EQUITILE"])
+
+
+def test_intervals():
+    assert statistics95.interval([]) is None
+    assert statistics95.interval([3.0]) == {"mean": 3.0, "low": None, "high": None, "count": 1}
+    found = statistics95.interval([1.0, 2.0, 3.0])  # deviation 1: 4.30265 / sqrt(3) either side
+    assert found["high"] - 2 == pytest.approx(2.484138, rel=1e-5) and found["high"] + found["low"] == pytest.approx(4)
+    ratio = statistics95.ratio_interval([2.0, 0.5])
+    assert ratio["mean"] == pytest.approx(1) and ratio["low"] * ratio["high"] == pytest.approx(1)
+
+
+def test_lines_between_dials():
+    points = [(0.9, 40.0), (0.5, 30.0), (0.2, 20.0)]
+    assert statistics95.at(points, 0.7) == pytest.approx(35) and statistics95.at(points, 0.2) == 20
+    assert statistics95.at(points, 0.1) is None and statistics95.at(points, 0.95) is None and statistics95.at([], 0.5) is None
+
+
+def prompts(*facts):
+    return {"prompts": [{"psnr": psnr, "ssim": 0.9, "speed": 1.0, "density": density} for psnr, density in facts]}
+
+
+def test_differences_are_paired_at_the_density_of_the_baseline():
+    ours = [prompts((40.0, 0.8), (30.0, 0.7)), prompts((30.0, 0.4), (20.0, 0.3))]
+    assert curve_table.difference(ours, prompts((34.0, 0.6), (23.0, 0.5)), "psnr")["mean"] == pytest.approx(1.5)  # 35 - 34 and 25 - 23
+    assert curve_table.difference(ours, prompts((34.0, 0.6), (99.0, 0.1)), "psnr") == {"mean": 1.0, "low": None, "high": None, "count": 1}
+    assert curve_table.difference(ours, prompts((None, 1.0), (34.0, 0.9)), "psnr") is None
+
+
+def test_density_counts_layers_that_keep_everything():
+    # Ten steps, two of them dense: eight at 0.5 make 0.6 over all.
+    assert curve_table.density({"density": 0.6, "steps_skipped": 0}, 10) == pytest.approx(0.5)
+    # Four of them skipped: (2 + 4 * 0.5) / 6.
+    assert curve_table.density({"density": 4 / 6, "steps_skipped": 4}, 10) == pytest.approx(0.5)
+
+
+def test_what_balance_could_gain():
+    found = cluster_table.judge({"step": 10.0, "attention": 6.0}, 4, {"ring": {"step": 3.7, "rho": 1.5}, "auto": {"step": 2.6, "rho": 1.0}})
+    assert found["rest"] == pytest.approx(0.4) and found["attention"] == pytest.approx(0.6)
+    ring = found["layouts"][0]  # rest 1 and attention 1.5: 3.25 over 2.5
+    assert ring["possible"] == pytest.approx(1.3) and ring["asked"] == pytest.approx(0.95 * 1.3) and ring["gain"] == pytest.approx(3.7 / 2.6)
+    assert ring["speedup"] == pytest.approx(10 / 3.7)
+
+
+def test_costs_are_shares_of_a_dense_step():
+    def calls(step, attention, mask):
+        return [{"step": step, "layer": layer, "attention_seconds": attention, "mask_seconds": mask, "plan_seconds": 0.0, "density": 0.5} for layer in (0, 1)]
+
+    dense = [9.0, 3.0, 5.0]  # the first one warms up
+    made = {"predict": [call for step in range(1, 7) for call in calls(step, *((dense[step - 1], 0.0) if step <= 3 else (2.0, 0.1)))],
+            "observe:at=4": [call for step in range(1, 6) for call in calls(step, (dense + [4.4, 4.0])[step - 1], 0.0)]}
+
+    class Fake:
+        def generate(self, *flags):
+            return {"run": {"calls": made[flags[-1]], "step_seconds": [30.0, 15.0, 17.0, 18.0, 40.0]}}
+
+    assert cost_table.prediction(Fake(), [])["masks"] == pytest.approx(0.1 / 4) and cost_table.prediction(Fake(), [])["attention"] == pytest.approx(0.5)
+    found = cost_table.observation(Fake(), [])
+    assert found["of_attention"] == pytest.approx(0.8 / 8) and found["of_step"] == pytest.approx(0.8 / 16)
+
+
+class Machine:
+    def machine(self):
+        return {"target": "avx2", "threads": 2, "peak_gflops": 1.0}
+
+
+def test_rows_are_made_once_and_forgotten_with_the_program(tmp_path):
+    made = []
+
+    def rows(*broken):
+        def make(key):
+            if key in broken:
+                raise KeyboardInterrupt
+            made.append(key)
+            return {"value": key}
+        return [runs.Row(key, 1.0, lambda key=key: make(key)) for key in ("a", "b", "c")]
+
+    worker = runs.Worker(Machine(), tmp_path, 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        worker.finish("t", rows("b"), {"program": "1"})
+    assert made == ["a"]
+    found = runs.Worker(Machine(), tmp_path, 1.0).finish("t", rows(), {"program": "1"})
+    assert made == ["a", "b", "c"] and [row["value"] for row in found.values()] == ["a", "b", "c"]
+    runs.Worker(Machine(), tmp_path, 1.0).finish("t", rows(), {"program": "2"})
+    assert made == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_figures_are_of_held_out_prompts():
+    figures, tries = curve_table.prompts(False, 12), curve_table.prompts(True, 2)
+    assert len(figures) == 12 and figures[0][0] == 1000 and not {prompt for _, prompt in figures} & {prompt for _, prompt in tries}
+
+
+def test_every_side_has_a_name_of_its_own():
+    for table in curve_table.SIZES:
+        names = [one["label"] for one in curve_table.sides(table)]
+        assert len(set(names)) == len(names)
+    assert {one["source"] for one in curve_table.sides("curve")} - set(page.COLOURS) == {curve_table.AGAIN}
+
+
+def test_the_page(tmp_path):
+    """From data as the tables write it, one verdict of each kind."""
+    (tmp_path / "data").mkdir()
+    curve = {"video": {"frames": 49, "width": 256, "height": 256, "steps": 20}, "prompts": [{"seed": 1000, "prompt": "a"}], "attention_share": 0.5,
+             "sides": [curve_table.summary(one, [{"psnr": 30.0 + i, "ssim": 0.9, "speed": 1.0 + i / 50, "density": 0.5, "mass_held": None, "attention": 0.7,
+                                                  "masks": 0.0, "steps_skipped": 0}] * 2) for i, one in enumerate(curve_table.sides("curve"))]}
+    curve["differences"] = [{"ours": "predict", "baseline": "radial", "density": 0.5, "psnr": {"mean": 1.0, "low": 0.5, "high": 1.5, "count": 2},
+                             "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 2}},
+                            {"ours": "predict", "baseline": "sta", "density": 0.5, "psnr": {"mean": -1.0, "low": -1.5, "high": -0.5, "count": 2},
+                             "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 2}}]
+    cluster = cluster_table.data({"x": {"masks": "m", "density": 0.5, "machine": {}, **cluster_table.judge(
+        {"step": 10.0, "attention": 6.0}, 4, {"ring": {"step": 3.0, "rho": 1.5}, "auto": {"step": 2.6, "rho": 1.0}})}})
+    density = {"shapes": [{"shape": "head_dim 32", "tokens": 64, "settings": [{"asked": 0.5, "density": 0.5, "tail": tail, "time": 0.6} for tail in ("none", "mean")]}]}
+    perceptual = {"curve": {"fingerprint": ABOUT["fingerprint"], "every": 4, "sides": [
+        {"label": "predict:mass=0.8", "lpips_alex": {"mean": 0.1234, "low": None, "high": None, "count": 1}, "lpips_vgg": None, "vmaf": None}]}}
+    for name, data in ("curve", curve), ("cluster", cluster), ("density", density):
+        (tmp_path / f"data/sparsity-{name}.json").write_text(json.dumps({"about": ABOUT, **data}))
+    (tmp_path / "data/sparsity-perceptual.json").write_text(json.dumps(perceptual))
+    page.write(tmp_path)
+    text = (tmp_path / "sparsity.md").read_text()
+    row = lambda start: next(line for line in text.splitlines() if line.startswith(start))
+    assert ABOUT["fingerprint"] in text and "×2.00" in text and "0.123" in row("| `predict:mass=0.8` ") and "quick" not in text
+    assert row("| `predict` | `radial`").endswith("| yes |") and row("| `predict` | `sta`").endswith("| **no** |")
+    assert row("| `ring`").endswith("| **no** |") and "| 0.546 | **no** |" in row("| 0.500 | 0.600")
+    svg = xml.etree.ElementTree.parse(tmp_path / "sparsity.svg")
+    assert len(svg.findall(".//{*}polyline")) >= len(page.COLOURS)
+    # Figures of other weights are not mixed in.
+    (tmp_path / "data/sparsity-perceptual.json").write_text(json.dumps({"curve": perceptual["curve"] | {"fingerprint": "f"}}))
+    page.write(tmp_path)
+    assert "0.123" not in (tmp_path / "sparsity.md").read_text()
+
+
+def test_a_curve_for_real(program, monkeypatch):
+    chosen = [one for one in curve_table.sides("curve") if one["label"] in (curve_table.AGAIN, "predict:mass=0.4", "sparge:density=0.5")]
+    monkeypatch.setattr(curve_table, "sides", lambda table: chosen)
+    made = {row.key: row.make() for row in curve_table.rows(program, True, "curve")}
+    data = curve_table.data(made, True, "curve")
+    again, predict, sparge = data["sides"]
+    assert again["psnr"] is None and again["ssim"]["mean"] == 1 and again["density"] == pytest.approx(1)
+    assert 5 < predict["psnr"]["mean"] < 60 and 0 < predict["density"] < 1 and predict["speed"]["count"] == 2
+    assert 0.3 < sparge["density"] < 0.7 and 0 < data["attention_share"] < 1
+    assert "seconds" not in json.dumps(data)
+
+
+def test_densities_for_real(program):
+    flags, tokens, heads, _ = density_table.shapes(True)["head_dim 32"]
+    found = density_table.measure(program, flags, tokens, heads)["settings"]
+    assert len(found) == 8 and all(one["time"] > 0 for one in found)
+    assert [one["density"] for one in found if one["tail"] == "none"] == [one["density"] for one in found if one["tail"] == "mean"]
+
+
+def test_pictures_come_back(program, tmp_path):
+    """As they were written, by whomever."""
+    small = ["-m", runs.MINI, "-p", "star", "-W", 64, "-H", 32, "--video-frames", 5, "--steps", 2]
+    for folder in "theirs", "ours":
+        (tmp_path / folder).mkdir()
+    program.run("generate", *small, "-o", tmp_path / "theirs/%05d.png")
+    for path in (tmp_path / "theirs").iterdir():
+        picture.write_png(tmp_path / "ours" / path.name, picture.read_png(path))
+    assert program.json("compare", tmp_path / "theirs", tmp_path / "ours")["identical_frames"] == 5
+    picture.make(program, tmp_path / "pair.png", ["-W", 64, "-H", 32, "--video-frames", 9, "--steps", 5])
+    assert picture.read_png(tmp_path / "pair.png").shape == (16 * 2 + picture.GAP, 32 * 7 + 6 * picture.GAP, 3)
+
+
+@pytest.mark.parametrize("words, mentions", [(["tables"], "tables are"), (["--quick"], "--out")])
+def test_refusals(words, mentions):
+    done = subprocess.run([ROOT / "scripts/remake-results", *words], capture_output=True, text=True)
+    assert done.returncode == 2 and mentions in done.stderr
