@@ -16,7 +16,7 @@ FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 
          "--steps", 5]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
 SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
            "observe:mass=0.5,tail=none,at=1,refresh=2", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg", "radial", "sta",
-           "sparge", "window:spatial", "window:temporal", "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
+           "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
 MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
          {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
 
