@@ -131,6 +131,36 @@ def test_says_what_was_left_out(generate, tmp_path):
     assert again.code == 0, again.err
 
 
+@pytest.mark.parametrize("attention", ["dense", "mask:m", "pattern:p.json", "radial", "sta", "window:spatial", "window:temporal",
+                                       "sparge", "predict:mass=0.5", "predict:mass=1", "observe:mass=0.6,refresh=1",
+                                       "pattern+predict:p.json,mass=0.4", "oracle:density=0.4"])
+def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, attention):
+    if "p.json" in attention:
+        pattern_file(equitile, tmp_path)
+    if attention == "mask:m":
+        assert generate("--save-latents", "a.st", "--attention", "predict:mass=0.5", "--export-masks", "m").code == 0
+    flags = ["--save-latents", "a.st", "--attention", attention]
+    if attention not in ("dense", "mask:m"):
+        flags += ["--dense-steps", 2, "--dense-layers", 1]
+    dry = generate(*flags, "--dry-run", "--json")
+    assert dry.code == 0, dry.err
+    dry = json.loads(dry.out)
+    made = generate(*flags, "--perf-dump-path", "perf.json")
+    assert made.code == 0, made.err
+    density = json.loads((tmp_path / "perf.json").read_text())["sparsity"]["density"]
+    low, high = dry["density_low"], dry["density"]
+    if attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
+        assert low <= density <= high == 1 and low < 0.9
+        assert dry["seconds_low"] < dry["seconds"]
+        text = generate(*flags, "--dry-run").out
+        assert f"density {low:.3f} to 1.000" in text and " to " in text.split("time")[1], text
+    else:
+        assert low == high and dry["seconds_low"] == dry["seconds"]
+        # The oracle looks at everything first; half of three blocks is one block.
+        extra = 0.5 if attention.startswith("oracle") else 0
+        assert high - extra == pytest.approx(density, abs=0.1 if attention == "sparge" else 0.02 if extra else 1e-9)
+
+
 def test_patterns_of_something_else(equitile, generate, tmp_path):
     use = ["--attention", "pattern:p.json", "--save-latents", "a.st"]
     pattern_file(equitile, tmp_path, model="0123456789abcdef")
