@@ -30,7 +30,7 @@ struct Request {
 
 void Run(const Request& request) {
   const MaskFile file = MaskOf(request.plan);
-  const PlanOptions options = OptionsOf(request.plan, file);
+  const PlanOptions options = OptionsOf(request.plan, file.layers.front().grid());
   const std::vector<PlannerSpec> specs = ParsePlanners(request.plan.planners, options.ranks);
   Table table({{"planner"},
                {"steps"},
