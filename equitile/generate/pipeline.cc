@@ -8,6 +8,7 @@
 #include "equitile/base/topology.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/calibrate.h"
+#include "equitile/io/machine_file.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/text/text_clean.h"
 #include "equitile/model/text/umt5.h"
@@ -15,6 +16,8 @@
 
 namespace equitile {
 namespace {
+
+constexpr const char* kRates = "rates";  // in a SourceState
 
 // Thrown by what is reported to while one rank works for all, caught before they meet again.
 struct Stopped {};
@@ -89,22 +92,38 @@ bool Pipeline::CanMeasure() {
   return crowded == 0;
 }
 
-void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
+// Whether another layout would give other bits: rows may be split between ranks, or what travels is
+// rounded.
+bool Pipeline::BitsDependOnPlans(int64_t passes) const {
+  const int32_t ranks = comm_.size();
+  return ranks > 1 &&
+         (options_.wire != DType::kF32 || MaySplitRows(ParsePlanner(options_.planner, ranks),
+                                                       passes, ranks, options_.plan.reproducible));
+}
+
+void Pipeline::PlanForMachine(const BlockGrid& grid, const SourceState& resume, PlanOptions& plan) {
+  rates_.reset();
   // Rates decide between layouts, and on making plans anew.
   if (comm_.size() == 1 || !Chooses(ParsePlannerKind(options_.planner))) return;
   Machine machine;
   if (options_.machine) {
     machine = AgreeOnMachine(comm_, *options_.machine);
+  } else if (const auto stored = resume.find(kRates); stored != resume.end()) {
+    machine = ParseMachineFile(
+        {reinterpret_cast<const char*>(stored->second.data()), stored->second.size()},
+        "the checkpoint's rates");
   } else if (CanMeasure()) {
     machine =
         Calibrate(comm_, pool_, {.head_dims = {config_.head_dim}, .blocks = {grid.block_tokens}});
   }
+  rates_ = machine;
   plan.cluster.wire = {.head_dim = config_.head_dim, .value_bytes = DTypeBytes(options_.wire)};
   ApplyMachine(machine, grid, plan);
 }
 
 // Masks are a video's own; the plans made for them may serve the next one too.
-void Pipeline::PrepareAttention(const GenerationConfig& config, const WatchOptions& watching) {
+void Pipeline::PrepareAttention(const GenerationConfig& config, const DenoiseHooks& hooks,
+                                const SourceState& resume) {
   const int64_t tokens = VideoTokens(config_, config), passes = config.Passes();
   const SourceContext context{
       .comm = &comm_,
@@ -118,40 +137,52 @@ void Pipeline::PrepareAttention(const GenerationConfig& config, const WatchOptio
       .executor = executor_.get()};
   std::unique_ptr<MaskSource> source = MakeMaskSource(options_.sparsity, context);
   std::unique_ptr<AttentionWatch> watch;
-  if (watching.IsAnything())
-    watch = std::make_unique<AttentionWatch>(*executor_, context, watching);
+  if (hooks.watch.IsAnything())
+    watch = std::make_unique<AttentionWatch>(*executor_, context, hooks.watch);
   cache_.reset();
   if (options_.sparsity.cache_bound) {
     cache_ = std::make_unique<EasyCache>(EasyCacheOptions{
         .bound = *options_.sparsity.cache_bound, .first_steps = options_.sparsity.ComputedSteps()});
   }
-  if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) {
-    attention_->Begin(std::move(source), std::move(watch));
-    return;
+  const bool matters = BitsDependOnPlans(passes);
+  if (attention_ == nullptr || tokens != attention_tokens_ || passes != attention_passes_ ||
+      (matters && resume.contains(kRates))) {
+    PlanOptions plan = options_.plan;
+    PlanForMachine(context.grid, resume, plan);
+    attention_ =
+        std::make_unique<LayerAttention>(*executor_, nullptr,
+                                         LayerAttention::Options{.planner = options_.planner,
+                                                                 .plan = std::move(plan),
+                                                                 .rule = options_.rule,
+                                                                 .bits_depend_on_plans = matters,
+                                                                 .plan_clock = options_.plan_clock,
+                                                                 .trace = options_.trace,
+                                                                 .head_dim = config_.head_dim,
+                                                                 .layers = config_.layers});
+    if (!matters) rates_.reset();
+    attention_tokens_ = tokens;
+    attention_passes_ = passes;
   }
-  PlanOptions plan = options_.plan;
-  PlanForMachine(context.grid, plan);
-  attention_ =
-      std::make_unique<LayerAttention>(*executor_, nullptr,
-                                       LayerAttention::Options{.planner = options_.planner,
-                                                               .plan = std::move(plan),
-                                                               .rule = options_.rule,
-                                                               .trace = options_.trace,
-                                                               .head_dim = config_.head_dim,
-                                                               .layers = config_.layers});
-  attention_->Begin(std::move(source), std::move(watch));
-  attention_tokens_ = tokens;
-  attention_passes_ = passes;
+  attention_->Begin(std::move(source), std::move(watch),
+                    hooks.repeats == nullptr ? std::nullopt : std::optional(*hooks.repeats));
+  if (resume.empty()) return;
+  attention_->Restore(resume);
+  if (cache_ != nullptr) cache_->Restore(resume);
 }
 
 SourceState Pipeline::SparsityState() const {
-  SourceState state = attention_->source().State();
+  SourceState state = attention_->State();
   if (cache_ != nullptr) state.merge(cache_->State());
+  if (rates_) {
+    const std::string text = MachineFileText(*rates_);
+    const auto bytes = std::as_bytes(std::span(text));
+    state[kRates] = {bytes.begin(), bytes.end()};
+  }
   return state;
 }
 
 // What rank 0 has read, on every rank. Collective.
-void Pipeline::RestoreSparsity(const SourceState* state) {
+SourceState Pipeline::OfRank0(const SourceState* state) {
   uint64_t parts = state == nullptr ? 0 : state->size();
   comm_.Broadcast(std::as_writable_bytes(std::span(&parts, 1)), 0);
   SourceState all;
@@ -168,9 +199,7 @@ void Pipeline::RestoreSparsity(const SourceState* state) {
     comm_.Broadcast(bytes, 0);
     all[std::move(name)] = std::move(bytes);
   }
-  if (parts == 0) return;
-  attention_->source().Restore(all);
-  if (cache_ != nullptr) cache_->Restore(all);
+  return all;
 }
 
 std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompts,
@@ -213,8 +242,8 @@ std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, i
 DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows& prompt,
                                 const PromptRows& negative, const DenoiseHooks& hooks) {
   if (!Load()) return {};
-  PrepareAttention(config, hooks.watch);
-  RestoreSparsity(hooks.resume != nullptr ? hooks.resume_sparsity : nullptr);
+  PrepareAttention(config, hooks,
+                   OfRank0(hooks.resume != nullptr ? hooks.resume_sparsity : nullptr));
   std::vector<WanText> texts;
   texts.push_back(transformer_->Text(prompt, config.text_rows));
   if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));

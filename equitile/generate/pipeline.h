@@ -43,11 +43,12 @@ struct PipelineOptions {
   DType weights = DType::kF32;  // of the transformer's matrices in memory: f32 or bf16
   SparsityOptions sparsity;
   std::string planner = "auto";
-  PlanOptions plan;                // cost and rates: of the machine
-  std::optional<Machine> machine;  // rank 0's counts; nothing: measured where ranks have cores
-  ReplanRule rule;                 // when layers whose masks change get new plans
-  Trace* trace = nullptr;          // where attention leaves what it did; null: nowhere
-  bool tiles_vae = false;          // frames decoded in blended tiles: less memory, another picture
+  PlanOptions plan;                    // cost and rates: of the machine
+  std::optional<Machine> machine;      // rank 0's counts; nothing: measured where ranks have cores
+  ReplanRule rule;                     // when layers whose masks change get new plans
+  std::function<double()> plan_clock;  // see LayerAttention
+  Trace* trace = nullptr;              // where attention leaves what it did; null: nowhere
+  bool tiles_vae = false;  // frames decoded in blended tiles: less memory, another picture
   DType wire = DType::kF32;
   std::shared_ptr<LoadedParts> parts;  // null: its own
   // Rank 0: parts as they are loaded, "transformer" with bytes done of all.
@@ -69,7 +70,8 @@ struct DenoiseHooks {
   std::function<void(const DenoiseStep& step)> after_step;  // rank 0
   const DenoiseState* resume = nullptr;                     // rank 0
   const SourceState* resume_sparsity = nullptr;             // rank 0, with `resume`
-  WatchOptions watch = {};                                  // of self-attention; all ranks
+  const PlanDecisions* repeats = nullptr;  // see Balancer::Begin; the same on every rank
+  WatchOptions watch = {};                 // of self-attention; all ranks
 };
 
 // One per rank; every call is collective. One video at a time.
@@ -99,8 +101,11 @@ class Pipeline {
   std::vector<float> Preview(const GenerationConfig& config, std::span<const float> latents,
                              int64_t frames);
 
-  // What masks and skipped steps need to go on with, between two steps; rank 0's.
+  // What masks, skipped steps and plans need to go on with, between two steps; rank 0's.
   SourceState SparsityState() const;
+  // With which the last video's plans were made; nothing where bits do not depend on plans, and
+  // where nobody asked for rates.
+  const std::optional<Machine>& Rates() const { return rates_; }
 
   // How self-attention went in the last video; null before the first.
   const LayerAttention* SelfAttentionRuns() const { return attention_.get(); }
@@ -117,10 +122,12 @@ class Pipeline {
   bool LoadTransformer();
   std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
   Shape LatentShape(const GenerationConfig& config) const;
-  void PrepareAttention(const GenerationConfig& config, const WatchOptions& watching);
-  void RestoreSparsity(const SourceState* state);
+  void PrepareAttention(const GenerationConfig& config, const DenoiseHooks& hooks,
+                        const SourceState& resume);
+  SourceState OfRank0(const SourceState* state);
+  bool BitsDependOnPlans(int64_t passes) const;
   bool CanMeasure();
-  void PlanForMachine(const BlockGrid& grid, PlanOptions& plan);
+  void PlanForMachine(const BlockGrid& grid, const SourceState& resume, PlanOptions& plan);
 
   CheckpointFolder folder_;
   Communicator& comm_;
@@ -132,7 +139,8 @@ class Pipeline {
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<LayerAttention> attention_;
   int64_t attention_tokens_ = 0, attention_passes_ = 0;  // that attention_ is made for
-  std::unique_ptr<EasyCache> cache_;                     // of the video, where steps are skipped
+  std::optional<Machine> rates_;
+  std::unique_ptr<EasyCache> cache_;  // of the video, where steps are skipped
 };
 
 }  // namespace equitile

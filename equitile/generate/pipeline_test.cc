@@ -129,6 +129,67 @@ TEST(Pipeline, GoesOnFromAnyStep) {
   }
 }
 
+// A run in rings whose plans follow changing masks as its clock says.
+struct RingRun {
+  std::vector<float> latents;
+  PlanDecisions decisions;
+  std::vector<SourceState> sparsity;  // after every step
+  std::vector<DenoiseState> states;
+};
+
+// planning_seconds: of every plan, as the clock sees it. resume: after that step of `before`.
+RingRun MakeInRings(double planning_seconds, const PlanDecisions* repeats = nullptr,
+                    const RingRun* before = nullptr, size_t resume = 0) {
+  PipelineOptions options;
+  options.planner = "dbsp:1x3";
+  options.sparsity.attention = ParseAttention("predict:mass=0.4,tail=none");
+  options.sparsity.warm_up.dense_steps = 1;
+  GenerationConfig config = Small();
+  config.width = config.height = 96;
+  config.frames = 61;  // 576 tokens: 9 blocks
+  config.steps = 4;
+  RingRun run;
+  RunRanks(3, [&](Communicator& comm) {
+    PipelineOptions mine = options;
+    mine.plan_clock = [planning_seconds, now = 0.0]() mutable { return now += planning_seconds; };
+    ThreadPool pool(1);
+    Pipeline pipeline(Folder(), comm, pool, mine);
+    const std::vector<std::string> prompts = {"a red circle", ""};
+    const std::vector<PromptRows> rows = pipeline.Encode(prompts, config.text_rows);
+    DenoiseHooks hooks;
+    hooks.repeats = repeats;
+    hooks.after_step = [&](const DenoiseStep& step) {
+      run.sparsity.push_back(pipeline.SparsityState());
+      run.states.push_back({step.sampler->state(), {step.latents.begin(), step.latents.end()}});
+    };
+    if (before != nullptr) {
+      hooks.resume = &before->states[resume];
+      hooks.resume_sparsity = &before->sparsity[resume];
+    }
+    std::vector<float> latents = pipeline.Denoise(config, rows[0], rows[1], hooks).latents;
+    if (comm.rank() != 0) return;
+    run.latents = std::move(latents);
+    run.decisions = pipeline.SelfAttentionRuns()->PlansDecided();
+  });
+  return run;
+}
+
+// Which plans are kept follows the clock, and where rows are split plans decide bits: whoever
+// repeats a run needs its decisions, also after an interruption.
+TEST(Pipeline, RecordedLayoutsGiveTheSameBitsWhateverTheClockSays) {
+  const RingRun patient = MakeInRings(1e9), eager = MakeInRings(0);
+  EXPECT_NE(patient.decisions, eager.decisions);
+  EXPECT_NE(patient.latents, eager.latents);
+  const RingRun again = MakeInRings(0, &patient.decisions);
+  EXPECT_EQ(again.latents, patient.latents);
+  EXPECT_EQ(again.decisions, patient.decisions);
+  EXPECT_EQ(MakeInRings(1e9, &eager.decisions).latents, eager.latents);
+  const RingRun resumed = MakeInRings(0, nullptr, &again, 1);
+  EXPECT_EQ(resumed.latents, patient.latents);
+  EXPECT_EQ(resumed.decisions, patient.decisions);
+  EXPECT_EQ(MakeInRings(1e9, nullptr, &patient, 2).latents, patient.latents);
+}
+
 TEST(Pipeline, PartsThatAreSharedAreLoadedOnce) {
   SoloCommunicator comm;
   PipelineOptions options;

@@ -308,6 +308,20 @@ std::vector<RecipeField> MakeFields() {
        .where = LayoutMatters,
        .since = "0.2.0",
        .describes = "machine"},
+      // What a run decided by its clock (recorded_layouts.h): a consequence of the fields above in
+      // that run, and the same for whoever repeats it.
+      {.name = "layouts of layers and steps",
+       .key = "layouts",
+       .type = Text(),
+       .decides_bits = false,
+       .where = LayoutMatters,
+       .since = "0.2.0"},
+      {.name = "measured rates",
+       .key = "rates",
+       .type = Text(),
+       .decides_bits = false,
+       .where = LayoutMatters,
+       .since = "0.2.0"},
   };
 }
 

@@ -118,6 +118,9 @@ class StartReader {
       Recipe wanted = ForTask(recipe_, task);
       if (!wanted.IsSettled("weights")) wanted.Settle("weights", stored["weights"].Text());
       if (request_.options.allows_other_target) wanted.Settle("target", stored["target"].Text());
+      for (const char* key : {"layouts", "rates"}) {  // what the run itself found
+        if (const auto found = stored.Find(key)) wanted.Settle(key, found->Text());
+      }
       // The same model may be called by another path.
       wanted.Settle("model", stored["model"].Text());
       if (stored.json() == SettingsJson(wanted.Record())) return record;

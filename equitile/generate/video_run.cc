@@ -13,6 +13,7 @@
 #include "equitile/generate/attention_report.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/pipeline.h"
+#include "equitile/generate/recorded_layouts.h"
 #include "equitile/generate/run_checkpoint.h"
 #include "equitile/generate/sidecar.h"
 #include "equitile/generate/task_start.h"
@@ -95,6 +96,11 @@ class RankRun {
 
   PipelineOptions Options(DType weights) {
     PipelineOptions options = PipelineOptionsOf(request_, weights);
+    // Measured rates are the recorded run's too, else its plans could not be made again.
+    if (const auto layouts = FindLayouts(ForTask(recipe_, TaskOf(0)), comm_.size());
+        layouts && layouts->rates && !options.machine) {
+      options.machine = layouts->rates;
+    }
     options.trace = tools_.trace;
     options.stop_requested = tools_.stop_requested;
     options.on_load = [this](std::string_view part, int64_t done, int64_t total) {
@@ -151,6 +157,8 @@ class RankRun {
     hooks.watch = {.masks = task.masks,
                    .masses = task.masses,
                    .sampled_q_blocks = request_.options.measured_q_blocks};
+    const auto recorded = FindLayouts(ForTask(recipe_, task), comm_.size());
+    hooks.repeats = recorded ? &recorded->decisions : nullptr;
     const Stopwatch watch;
     const DenoiseResult result = pipeline_->Denoise(config, rows[index + 1], rows[0], hooks);
     seconds_.steps = watch.Seconds() - seconds_.checkpoints;
@@ -226,7 +234,11 @@ class RankRun {
     seconds_.write += watch.Seconds();
     if (!task.output.empty() && !WriteVideo(task, latents)) return false;
     if (!Leads()) return true;
-    const Json sidecar = SidecarJson(ForTask(recipe_, task), RunJson(task, starts_[index]));
+    Recipe made = ForTask(recipe_, task);
+    RecordLayouts({.decisions = pipeline_->SelfAttentionRuns()->PlansDecided(),
+                   .rates = request_.machine ? std::nullopt : pipeline_->Rates()},
+                  made);
+    const Json sidecar = SidecarJson(made, RunJson(task, starts_[index]));
     if (!task.sidecar.empty()) WriteTextFile(task.sidecar, sidecar.dump(2) + "\n");
     if (!task.perf_dump.empty()) {
       Json dump = sidecar["run"];

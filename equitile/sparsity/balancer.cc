@@ -40,6 +40,13 @@ Balancer::Balancer(BalancerOptions options, BalancerClock clock)
     threshold = kPaperThreshold;
 }
 
+void Balancer::Begin(std::optional<PlanDecisions> repeats) {
+  if (!options_.bits_depend_on_plans) return;
+  layers_.clear();
+  decisions_ = {};
+  repeats_ = std::move(repeats);
+}
+
 // Of a rank with exactly its share of the work.
 double Balancer::EvenSeconds(const Imbalance& imbalance) const {
   const PlanOptions& plan = options_.plan;
@@ -54,7 +61,7 @@ double Balancer::RhoOf(const Plan& plan, const BlockMask& mask) const {
   return Rescore(plan, mask, options_.plan.cost, options_.plan.cluster.speeds).rho;
 }
 
-void Balancer::TakeTwin(const LaneMasks& masks, Layer& layer) const {
+bool Balancer::TakeTwin(const LaneMasks& masks, Layer& layer) const {
   for (const auto& [index, other] : layers_) {
     if (!other.plan_is_set || other.made_for != masks.hash() || !Fits(other.plan, masks)) continue;
     layer.plan = other.plan;
@@ -63,8 +70,9 @@ void Balancer::TakeTwin(const LaneMasks& masks, Layer& layer) const {
     layer.rho_made = layer.rho_now = other.rho_made;
     layer.planning_seconds = other.planning_seconds;
     layer.blocks_chosen = other.blocks_chosen;
-    return;
+    return true;
   }
+  return false;
 }
 
 bool Balancer::IsWorthKeeping(const Imbalance& now, Layer& layer) const {
@@ -83,64 +91,81 @@ bool Balancer::OthersMayBeBetter(const BlockMask& mask, const Imbalance& now, La
          layer.planning_seconds <= kLookingShare * layer.attention_seconds;
 }
 
-void Balancer::MakeAnew(const LaneMasks& masks, Layer& layer) {
+void Balancer::Take(MadePlan made, const LaneMasks& masks, Layer& layer) {
+  layer.plan = std::move(made.plan);
+  layer.plan_is_set = true;
+  layer.made_for = masks.hash();
+  layer.rho_now =
+      MeasureImbalance(layer.plan, *made.work, options_.plan.cost, options_.plan.cluster.speeds)
+          .rho;
+}
+
+bool Balancer::MakeAnew(const LaneMasks& masks, const PlanDecision& told, Layer& layer) {
   const double begin = clock_.now();
-  const bool fits = layer.plan_is_set && Fits(layer.plan, masks);
+  const PlannerSpec planner = told.value_or(options_.planner);
   RowCounts rows(masks.blocks());
   MadePlan made;
-  bool worse = false;
-  if (Chooses(options_.planner.kind)) {
-    Candidate best =
-        std::move(RankCandidates(options_.planner, masks, rows, options_.plan).front());
+  double seconds = 0;  // predicted, where layouts are compared
+  if (Chooses(planner.kind)) {
+    Candidate best = std::move(RankCandidates(planner, masks, rows, options_.plan).front());
     made = std::move(best.made);
-    MadePlan kept{.plan = layer.plan, .work = std::nullopt};
-    worse =
-        fits && PredictedSeconds(options_.planner, kept, masks, rows, options_.plan) < best.seconds;
+    seconds = best.seconds;
   } else {
-    made = MakePlan(options_.planner, masks, rows, options_.plan);
+    made = MakePlan(planner, masks, rows, options_.plan);
   }
   if (!made.work) made.work = CountStageWork(made.plan, masks.blocks(), rows.Blocks());
-  const Imbalance imbalance =
-      MeasureImbalance(made.plan, *made.work, options_.plan.cost, options_.plan.cluster.speeds);
   // A search may end above what it was to replace; then that is what is possible now.
-  if (!Chooses(options_.planner.kind)) worse = fits && imbalance.rho > layer.rho_now;
-  if (!worse) {
-    layer.plan = std::move(made.plan);
-    layer.plan_is_set = true;
-    layer.made_for = masks.hash();
-    layer.rho_now = imbalance.rho;
+  bool is_better = true;
+  if (!told && layer.plan_is_set && Fits(layer.plan, masks)) {
+    MadePlan kept{.plan = layer.plan, .work = std::nullopt};
+    is_better = Chooses(planner.kind)
+                    ? seconds <= PredictedSeconds(planner, kept, masks, rows, options_.plan)
+                    : MeasureImbalance(made.plan, *made.work, options_.plan.cost,
+                                       options_.plan.cluster.speeds)
+                              .rho <= layer.rho_now;
   }
+  if (is_better) Take(std::move(made), masks, layer);
   layer.rho_made = layer.rho_now;
   layer.lost_seconds = 0;
   layer.blocks_chosen = masks.blocks().Kept();
   layer.attention_seconds = 0;
   layer.planning_seconds = clock_.of_rank_0(clock_.now() - begin);
   ++layer.made;
+  return is_better;
+}
+
+bool Balancer::KeepsPlan(const BlockMask& mask, Layer& layer) const {
+  const Imbalance now = Rescore(layer.plan, mask, options_.plan.cost, options_.plan.cluster.speeds);
+  layer.rho_now = now.rho;
+  return IsWorthKeeping(now, layer) && !OthersMayBeBetter(mask, now, layer);
 }
 
 BalancedPlan Balancer::PlanFor(int32_t index, const LaneMasks& masks, bool whole_rows) {
   const double begin = clock_.now();
   const BlockMask& mask = masks.blocks();
   Layer& layer = layers_[index];
-  if (!layer.plan_is_set) TakeTwin(masks, layer);
+  const bool is_twin = !layer.plan_is_set && TakeTwin(masks, layer);
   block_seconds_ = options_.plan.cluster.BlockSeconds(mask.grid());
   const bool fits = layer.plan_is_set && Fits(layer.plan, masks);
-  bool keep = fits;
-  if (fits && layer.last_masks != masks.hash()) {
-    const Imbalance now =
-        Rescore(layer.plan, mask, options_.plan.cost, options_.plan.cluster.speeds);
-    layer.rho_now = now.rho;
-    keep = IsWorthKeeping(now, layer) && !OthersMayBeBetter(mask, now, layer);
+  bool keep = fits && (layer.last_masks == masks.hash() || KeepsPlan(mask, layer));
+  const int64_t call = decisions_.Calls(index);
+  const bool is_told = repeats_ && call < repeats_->Calls(index);
+  PlanDecision decision;
+  if (is_told) {
+    decision = repeats_->At(index, call);
+    // The one that is told may be the one at hand: another layer had the same masks.
+    keep = fits && (!decision || (layer.made_for == masks.hash() &&
+                                  layer.plan.planner().Text() == decision->Text()));
   }
   BalancedPlan balanced;
   balanced.rho_before =
       fits ? layer.rho_now : RhoOf(PlanUlysses(ProblemFor(masks, options_.plan)), mask);
   layer.rho_before += balanced.rho_before;
-  if (keep) {
-    ++layer.kept;
-  } else {
-    MakeAnew(masks, layer);
-  }
+  const bool is_new = keep ? is_twin : MakeAnew(masks, decision, layer);
+  if (keep) ++layer.kept;
+  if (is_new && !decision)
+    decision = ParsePlanner(layer.plan.planner().Text(), options_.plan.ranks);
+  if (options_.bits_depend_on_plans) decisions_.Add(index, decision);
   layer.last_masks = masks.hash();
   balanced.plan = &layer.plan;
   balanced.made = !keep;
@@ -160,6 +185,7 @@ BalanceReport Balancer::Report() const {
   report.seconds = seconds_;
   double before = 0, after = 0;
   for (const auto& [index, layer] : layers_) {
+    if (layer.made + layer.kept == 0) continue;  // restored, and not called since
     const double calls = static_cast<double>(layer.made + layer.kept);
     report.made += layer.made;
     report.kept += layer.kept;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "equitile/pattern/lane_masks.h"
 #include "equitile/plan/planners/planner.h"
 #include "equitile/plan/predict/score.h"
+#include "equitile/sparsity/plan_decisions.h"
+#include "equitile/sparsity/source_state.h"
 
 namespace equitile {
 
@@ -27,6 +30,9 @@ struct BalancerOptions {
   PlannerSpec planner;  // auto: all candidates, the cheapest by the cost model
   PlanOptions plan;
   ReplanRule rule;
+  // Bits depend on who computes what: each video begins without plans, what was decided is written
+  // down, and State holds what a checkpoint needs.
+  bool bits_depend_on_plans = false;
 };
 
 // Time as a Balancer sees it. Decisions use only what rank 0 has measured, so all ranks decide
@@ -75,11 +81,20 @@ class Balancer {
  public:
   Balancer(BalancerOptions options, BalancerClock clock);
 
+  // Another video. Plans stay, unless bits depend on them. `repeats`: what a run of the same video
+  // decided, for those calls of which it is known; beyond them as ever.
+  void Begin(std::optional<PlanDecisions> repeats = std::nullopt);
+
   // Collective, and the same on all ranks for the same masks. whole_rows: in a layout that splits
   // no row, for this call alone where the layer's own does.
   BalancedPlan PlanFor(int32_t layer, const LaneMasks& masks, bool whole_rows = false);
 
   BalanceReport Report() const;
+
+  // Of the video so far; nothing where bits do not depend on plans.
+  const PlanDecisions& decisions() const { return decisions_; }
+  SourceState State() const;
+  void Restore(const SourceState& state);  // throws InputError where it is another run's
 
  private:
   struct Layer {
@@ -96,17 +111,22 @@ class Balancer {
     double rho_before = 0, rho_after = 0;  // sums
   };
 
-  // Another layer's plan for the same mask.
-  void TakeTwin(const LaneMasks& masks, Layer& layer) const;
+  // Another layer's plan for the same mask, if there is one.
+  bool TakeTwin(const LaneMasks& masks, Layer& layer) const;
   bool IsWorthKeeping(const Imbalance& now, Layer& layer) const;
   bool OthersMayBeBetter(const BlockMask& mask, const Imbalance& now, Layer& layer) const;
-  void MakeAnew(const LaneMasks& masks, Layer& layer);
+  bool KeepsPlan(const BlockMask& mask, Layer& layer) const;
+  // By the planner that is told, or the best of ours, the kept one included. False: that is best.
+  bool MakeAnew(const LaneMasks& masks, const PlanDecision& told, Layer& layer);
+  void Take(MadePlan made, const LaneMasks& masks, Layer& layer);
   double RhoOf(const Plan& plan, const BlockMask& mask) const;
   double EvenSeconds(const Imbalance& imbalance) const;
 
   BalancerOptions options_;
   BalancerClock clock_;
   std::map<int32_t, Layer> layers_;
+  PlanDecisions decisions_;
+  std::optional<PlanDecisions> repeats_;
   Plan whole_rows_;           // of the last call that asked for it
   double block_seconds_ = 0;  // of the present mask
   double seconds_ = 0;

@@ -6,6 +6,8 @@
 #include <array>
 #include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -240,6 +242,74 @@ TEST(Balancer, DbspAutoKeepsItsPlanBelowThePapersThreshold) {
   EXPECT_GT(made({}), 1);
   EXPECT_EQ(made({}), made({.threshold = 1.10}));
   EXPECT_LT(made({.threshold = 1.5}), made({}));
+}
+
+// Plans of two layers over a drift, the second of which begins with the first one's masks;
+// `repeats` is what another run decided, and where `interrupted` a step goes on in another
+// Balancer.
+struct Replay {
+  std::vector<uint64_t> hashes;
+  std::string decided;
+};
+
+Replay RunDrift(double planning_seconds, std::optional<PlanDecisions> repeats = std::nullopt,
+                std::optional<size_t> interrupted = std::nullopt) {
+  const BalancerOptions options{.planner = ParsePlanner("dbsp:auto", kRanks),
+                                .plan = OptionsFor(kRanks),
+                                .rule = {.threshold = planning_seconds > 1 ? 1.3 : 1.02},
+                                .bits_depend_on_plans = true};
+  static const std::vector<BlockMask> masks = Drift(0.02);
+  auto balancer = std::make_unique<Balancer>(options, SteadyClock(planning_seconds));
+  balancer->Begin(std::move(repeats));
+  Replay run;
+  for (size_t step = 0; step < 12; ++step) {
+    if (step == interrupted) {
+      const SourceState state = balancer->State();
+      balancer = std::make_unique<Balancer>(options, SteadyClock(planning_seconds));
+      balancer->Restore(state);
+    }
+    for (const int32_t layer : {0, 1}) {
+      const BlockMask& mask = masks[step * static_cast<size_t>(1 + layer)];
+      run.hashes.push_back(balancer->PlanFor(layer, mask).plan->hash());
+    }
+  }
+  run.decided = balancer->decisions().Text();
+  return run;
+}
+
+// Clocks, and here thresholds for the same effect, decide what is kept; a record decides over them.
+TEST(Balancer, RepeatsWhatWasDecided) {
+  const Replay patient = RunDrift(1e9), eager = RunDrift(0);
+  EXPECT_NE(patient.hashes, eager.hashes);
+  for (const Replay& first : {patient, eager}) {
+    for (const double clock : {0.0, 1e9}) {
+      const auto record = PlanDecisions::Parse(first.decided, kRanks);
+      const Replay again = RunDrift(clock, record);
+      EXPECT_EQ(again.hashes, first.hashes);
+      EXPECT_EQ(again.decided, first.decided);
+      EXPECT_EQ(RunDrift(clock, record, 7).hashes, first.hashes);
+    }
+  }
+  for (const size_t step : {1, 5, 11}) {
+    EXPECT_EQ(RunDrift(0, std::nullopt, step).hashes, eager.hashes);
+    EXPECT_EQ(RunDrift(1e9, std::nullopt, step).hashes, patient.hashes);
+  }
+}
+
+TEST(Balancer, VideosShareNoPlansWhereBitsDependOnThem) {
+  const BlockMask mask = Drift(0.02).front();
+  for (const bool matters : {true, false}) {
+    Balancer balancer({.planner = ParsePlanner("ring", kRanks),
+                       .plan = OptionsFor(kRanks),
+                       .rule = {},
+                       .bits_depend_on_plans = matters},
+                      SteadyClock(1));
+    balancer.PlanFor(0, mask);
+    balancer.Begin();
+    EXPECT_EQ(balancer.PlanFor(0, mask).made, matters);
+    EXPECT_EQ(balancer.decisions().Text(), matters ? "0: ring" : "");
+    EXPECT_EQ(balancer.State().empty(), !matters);
+  }
 }
 
 // Ranks measure different times; what rank 0 measured counts for all.

@@ -14,7 +14,14 @@ BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) 
   SetNodes(executor.comm().NodeOf(), options.plan.cluster);
   return {.planner = ParsePlanner(options.planner, options.plan.ranks),
           .plan = options.plan,
-          .rule = options.rule};
+          .rule = options.rule,
+          .bits_depend_on_plans = options.bits_depend_on_plans};
+}
+
+BalancerClock ClockFor(Executor& executor, const LayerAttention::Options& options) {
+  BalancerClock clock = ClockOf(executor.comm());
+  if (options.plan_clock) clock.now = options.plan_clock;
+  return clock;
 }
 
 }  // namespace
@@ -23,16 +30,29 @@ LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> s
                                Options options)
     : executor_(executor),
       source_(std::move(source)),
-      balancer_(Balancing(executor, options), ClockOf(executor.comm())),
+      balancer_(Balancing(executor, options), ClockFor(executor, options)),
       trace_(options.trace),
       head_dim_(options.head_dim),
       layers_(options.layers) {}
 
 void LayerAttention::Begin(std::unique_ptr<MaskSource> source,
-                           std::unique_ptr<AttentionWatch> watch) {
+                           std::unique_ptr<AttentionWatch> watch,
+                           std::optional<PlanDecisions> repeats) {
   source_ = std::move(source);
   watch_ = std::move(watch);
   records_.clear();
+  balancer_.Begin(std::move(repeats));
+}
+
+SourceState LayerAttention::State() const {
+  SourceState state = source_->State();
+  state.merge(balancer_.State());
+  return state;
+}
+
+void LayerAttention::Restore(const SourceState& state) {
+  source_->Restore(state);
+  balancer_.Restore(state);
 }
 
 void LayerAttention::operator()(const SelfAttentionCall& call) {

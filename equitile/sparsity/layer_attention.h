@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,9 @@ class LayerAttention {
     std::string planner = "auto";
     PlanOptions plan;  // ranks are the executor's
     ReplanRule rule;
-    Trace* trace = nullptr;  // null: none
+    bool bits_depend_on_plans = false;   // see BalancerOptions
+    std::function<double()> plan_clock;  // seconds; none: the communicator's. Tests plant others.
+    Trace* trace = nullptr;              // null: none
     int64_t head_dim = 0;
     int64_t layers = 0;
   };
@@ -45,9 +48,10 @@ class LayerAttention {
   // Throws InputError where the planner is unknown or does not fit the number of ranks.
   LayerAttention(Executor& executor, std::unique_ptr<MaskSource> source, Options options);
 
-  // Another video: its own source, who looks on (null: nobody), and a record that begins anew.
-  // Plans stay.
-  void Begin(std::unique_ptr<MaskSource> source, std::unique_ptr<AttentionWatch> watch = nullptr);
+  // Another video: its own source, who looks on (null: nobody), and a record that begins anew. Of
+  // plans see Balancer::Begin.
+  void Begin(std::unique_ptr<MaskSource> source, std::unique_ptr<AttentionWatch> watch = nullptr,
+             std::optional<PlanDecisions> repeats = std::nullopt);
   LayerAttention(const LayerAttention&) = delete;
   LayerAttention& operator=(const LayerAttention&) = delete;
 
@@ -55,6 +59,10 @@ class LayerAttention {
 
   MaskSource& source() { return *source_; }
   const MaskSource& source() const { return *source_; }
+  // Of the source and of plans, between two steps.
+  SourceState State() const;
+  void Restore(const SourceState& state);
+  const PlanDecisions& PlansDecided() const { return balancer_.decisions(); }
   const std::vector<LayerRecord>& records() const { return records_; }
   std::vector<LayerRecord> LastOfLayers() const;  // [layers]; empty before the first call
   RunStats Totals() const;                        // sums over all calls; of bytes held, the most

@@ -27,6 +27,7 @@ def test_all_planners_keep_their_promise(equitile):
     for ranks in (1, 2, 3):
         assert promise["fractional", ranks] == promise["ulysses", ranks] == "same_bits"
     assert promise["ring", 3] == promise["dbsp:1x3", 3] == "bound"
+    assert ("dbsp:auto", 3) in promise
     assert promise["reference", 1] == "bound"
 
 
