@@ -102,7 +102,9 @@ def killed_after(tmp_path, steps, *args):
 
 @pytest.mark.parametrize("flags", [["--attention", "observe:mass=0.6", "--cache", "easy:0.5"],
                                    ["--attention", "predict:mass=0.6,refresh=3", "--dense-steps", 1],
-                                   ["--attention", "observe:mass=0.6,at=2,refresh=2", "--share-passes"]])
+                                   ["--attention", "observe:mass=0.6,at=2,refresh=2", "--share-passes"],
+                                   ["--attention", "observe:mass=0.6", "--token-order", "hilbert"],
+                                   ["--attention", "predict:mass=0.6,refresh=3", "--token-order", "tiles:2x3x4"]])
 def test_goes_on_after_any_step_with_the_same_bits(generate, tmp_path, flags):
     whole = latents(generate, tmp_path, *flags)
     for steps in 1, 2, 3, 4:
