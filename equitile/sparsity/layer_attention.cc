@@ -17,6 +17,12 @@ BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) 
           .rule = options.rule};
 }
 
+void CheckSkipped(const LaneMasks& masks, std::span<const int64_t> skipped) {
+  if (skipped.empty()) return;
+  EQ_CHECK(std::ranges::includes(SkippedHeads(masks), skipped),
+           "a head was skipped that has blocks or tails");
+}
+
 }  // namespace
 
 LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> source,
@@ -40,10 +46,18 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
 
   const double begin = comm.Now();
   const bool observes = source_->Observes(call);
-  const LaneMasks masks = source_->MaskFor(call);
+  const LaneMasks all = source_->MaskFor(call);
+  CheckSkipped(all, call.skipped);
+  EQ_CHECK(call.skipped.empty() || !observes, "masses of heads that are skipped");
   const double masked = comm.Now();
   record.mask_seconds = masked - begin;
-  record.density = masks.blocks().Density();
+  record.density = all.blocks().Density();
+  if (std::ssize(call.skipped) == all.blocks().lanes().heads) {
+    record.planner = "none";  // nothing moves, nothing is computed
+    records_.push_back(std::move(record));
+    return;
+  }
+  const LaneMasks masks = WithoutHeads(all, call.skipped);
 
   const BalancedPlan balanced = balancer_.PlanFor(call.layer, masks, /*whole_rows=*/observes);
   record.planner = balanced.plan->planner().Text();
@@ -58,13 +72,25 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
                 counted_step, call.layer);
   }
 
+  // The heads that are left have numbers of their own in masks and plan.
+  const Lanes lanes = masks.blocks().lanes(), all_lanes = all.blocks().lanes();
+  const std::vector<int64_t> heads = HeadsLeft(all_lanes.heads, call.skipped);
+  const auto rows_of = [&](const RowProducer& rows) {
+    return [&](int64_t lane, int64_t token, int64_t count, float* to) {
+      const int64_t head = heads[static_cast<size_t>(lanes.HeadOf(lane))];
+      rows(all_lanes.Lane(lanes.BatchOf(lane), head), token, count, to);
+    };
+  };
+  auto q = rows_of(call.q), k = rows_of(call.k), v = rows_of(call.v);
+  const bool has_all = call.skipped.empty();
+
   std::vector<RowMasses> row_masses;
   record.run = executor_.Run(*itinerary, {.step = counted_step,
                                           .layer = call.layer,
                                           .scale = call.scale,
-                                          .q = call.q,
-                                          .k = call.k,
-                                          .v = call.v,
+                                          .q = has_all ? call.q : RowProducer(q),
+                                          .k = has_all ? call.k : RowProducer(k),
+                                          .v = has_all ? call.v : RowProducer(v),
                                           .out = call.out,
                                           .lse = nullptr,
                                           .masses = observes ? &row_masses : nullptr});

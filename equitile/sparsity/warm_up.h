@@ -27,6 +27,9 @@ class WarmUp final : public MaskSource {
   LaneMasks MaskFor(const SelfAttentionCall& call) override {
     return IsDense(call) ? dense_ : source_->MaskFor(call);
   }
+  std::vector<int64_t> SkippedHeads(const ComingLayer& layer) override {
+    return IsDense(layer) ? std::vector<int64_t>() : source_->SkippedHeads(layer);
+  }
   bool Observes(const SelfAttentionCall& call) const override { return source_->Observes(call); }
   void Observe(const SelfAttentionCall& call, const LaneMasks& masks,
                std::span<const RowMasses> rows) override {
@@ -38,9 +41,11 @@ class WarmUp final : public MaskSource {
   void Restore(const SourceState& state) override { source_->Restore(state); }
 
  private:
-  bool IsDense(const SelfAttentionCall& call) const {
-    return call.step < options_.dense_steps || call.layer < options_.dense_layers ||
-           (options_.dense_last_step && call.step == last_step_);
+  // at: a call, or a layer before it.
+  template <typename Place>
+  bool IsDense(const Place& at) const {
+    return at.step < options_.dense_steps || at.layer < options_.dense_layers ||
+           (options_.dense_last_step && at.step == last_step_);
   }
 
   WarmUpOptions options_;
