@@ -249,6 +249,9 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
   if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
   std::vector<const WanText*> views;
   for (const WanText& text : texts) views.push_back(&text);
+  const auto skipped_heads = [&](const ComingLayer& layer) {
+    return attention_->SkippedHeads(layer);
+  };
   const auto stop = [&] { return IsAsked(); };
   const auto after_step = [&](const DenoiseStep& step) {
     if (hooks.after_step) hooks.after_step(step);
@@ -257,6 +260,7 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
                            {.config = config,
                             .texts = views,
                             .attention = *attention_,
+                            .skipped_heads = skipped_heads,
                             .cache = cache_.get(),
                             .stop_requested = stop,
                             .after_step = after_step,

@@ -32,6 +32,29 @@ void CheckShape(const ConstView& view, const char* name, const Shape& wanted) {
                    wanted.ToString());
 }
 
+void CheckRanges(std::span<const Range> ranges, const char* what, int64_t count) {
+  int64_t last = 0;
+  for (const Range& range : ranges) {
+    if (range.begin < last || range.empty() || range.end > count) {
+      throw InputError("[kernel] linear {} {}..{}: must ascend within {}", what, range.begin,
+                       range.end, count);
+    }
+    last = range.end;
+  }
+}
+
+bool HasNoInputs(const LinearArgs& args) {
+  return args.inputs.size() == 1 && args.inputs[0].empty();
+}
+
+// What a row of x holds.
+int64_t InputsOf(const LinearArgs& args) {
+  if (args.inputs.empty()) return args.weights.In();
+  int64_t sum = 0;
+  for (const Range& range : args.inputs) sum += range.size();
+  return sum;
+}
+
 void CheckArgs(const LinearArgs& args) {
   const int64_t in = args.weights.In(), out = args.weights.Out();
   if (in < 1) throw InputError("[kernel] linear layer without weights");
@@ -40,10 +63,13 @@ void CheckArgs(const LinearArgs& args) {
   }
   const int64_t tokens = args.y.Extent(0);
   CheckShape(args.y, "y", {tokens, out});
-  if (static_cast<bool>(args.x.producer) == (args.x.view.Rank() != 0)) {
-    throw InputError("[kernel] linear x: must be either a view or a producer");
+  if (!HasNoInputs(args)) {
+    CheckRanges(args.inputs, "inputs", in);
+    if (static_cast<bool>(args.x.producer) == (args.x.view.Rank() != 0)) {
+      throw InputError("[kernel] linear x: must be either a view or a producer");
+    }
+    if (!args.x.producer) CheckShape(args.x.view, "x", {tokens, InputsOf(args)});
   }
-  if (!args.x.producer) CheckShape(args.x.view, "x", {tokens, in});
   const LinearEpilogue& epilogue = args.epilogue;
   if (!epilogue.bias.empty() && static_cast<int64_t>(epilogue.bias.size()) != out) {
     throw InputError("[kernel] linear bias of {}: must have {} elements", epilogue.bias.size(),
@@ -56,14 +82,25 @@ void CheckArgs(const LinearArgs& args) {
   if (epilogue.residual.Data() != nullptr) {
     CheckShape(epilogue.residual, "residual", {tokens, out});
   }
-  int64_t last = 0;
-  for (const Range& range : args.columns) {
-    if (range.begin < last || range.empty() || range.end > out) {
-      throw InputError("[kernel] linear columns {}..{}: must ascend within {} columns", range.begin,
-                       range.end, out);
+  CheckRanges(args.columns, "columns", out);
+}
+
+// Every range of inputs in pieces of about the same depth.
+std::vector<DepthPiece> DepthPieces(const LinearArgs& args) {
+  const Range all[] = {{0, args.weights.In()}};
+  std::vector<DepthPiece> pieces;
+  int64_t x = 0;
+  for (const Range& range : args.inputs.empty() ? std::span<const Range>(all) : args.inputs) {
+    const int64_t count = std::max<int64_t>(1, CeilDiv(range.size(), kPieceDepth));
+    for (int64_t i = 0; i < count; ++i) {
+      const Range groups = EvenPart(CeilDiv(range.size(), 16), i, count);
+      const Range inputs = {range.begin + groups.begin * 16,
+                            std::min(range.end, range.begin + groups.end * 16)};
+      pieces.push_back({.inputs = inputs, .x = x});
+      x += inputs.size();
     }
-    last = range.end;
   }
+  return pieces;
 }
 
 // The panels that hold wanted columns. A panel comes twice only where the columns in it have a gap.
@@ -88,16 +125,20 @@ std::vector<PanelColumns> WantedPanels(const LinearArgs& args) {
 class Call {
  public:
   Call(const LinearArgs& args, ThreadPool& pool, Workspace& workspace)
-      : args_(args), pool_(pool), workspace_(workspace), panels_(WantedPanels(args)) {
+      : args_(args),
+        pool_(pool),
+        workspace_(workspace),
+        panels_(WantedPanels(args)),
+        pieces_(DepthPieces(args)) {
     workspace.ReservePerThread<float>(pool.Threads(), LinearTileScratchFloats());
   }
 
   void Run() {
     const Range tokens = {0, args_.y.Extent(0)};
-    if (!args_.x.producer) {
+    if (!args_.x.producer || HasNoInputs(args_)) {
       return ComputeTiles(tokens, nullptr, 0);
     }
-    const int64_t in = args_.weights.In();
+    const int64_t in = InputsOf(args_);
     const int64_t row_bytes = in * static_cast<int64_t>(sizeof(float));
     const int64_t chunk = std::min(
         tokens.end, std::max<int64_t>(1, kChunkBytes / row_bytes / kTileTokens) * kTileTokens);
@@ -114,14 +155,14 @@ class Call {
     pool_.ParallelFor(CeilDiv(tokens.size(), kProducedTokens), [&](int64_t task, int) {
       const int64_t first = task * kProducedTokens;
       const int64_t count = std::min(kProducedTokens, tokens.size() - first);
-      args_.x.producer(0, tokens.begin + first, count, rows + first * args_.weights.In());
+      args_.x.producer(0, tokens.begin + first, count, rows + first * InputsOf(args_));
     });
   }
 
   // rows: those of `tokens`, or null.
   void ComputeTiles(Range tokens, const float* rows, int64_t row_stride) {
     const auto panels = static_cast<int64_t>(panels_.size());
-    const int64_t most = MaxTilePanels(args_.weights.In());
+    const int64_t most = MaxTilePanels(std::ssize(pieces_));
     const int64_t wanted_tiles = kTilesPerThread * pool_.Threads();
     const int64_t group =
         std::clamp(panels * CeilDiv(tokens.size(), kTileTokens) / wanted_tiles, kFewPanels, most);
@@ -138,6 +179,7 @@ class Call {
       tile.tokens = {tokens.begin + in_part.begin, tokens.begin + in_part.end};
       tile.panels = std::span(panels_).subspan(static_cast<size_t>(part.begin),
                                                static_cast<size_t>(part.size()));
+      tile.pieces = pieces_;
       tile.rows = rows == nullptr ? nullptr : rows + in_part.begin * row_stride;
       tile.row_stride = row_stride;
       ComputeLinearTile(tile, workspace_.ForThread<float>(thread));
@@ -160,6 +202,7 @@ class Call {
   ThreadPool& pool_;
   Workspace& workspace_;
   const std::vector<PanelColumns> panels_;
+  const std::vector<DepthPiece> pieces_;
 };
 
 }  // namespace

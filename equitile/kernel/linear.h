@@ -22,7 +22,7 @@ struct LinearInput {
   LinearInput(const ConstView& v) : view(v) {}
   LinearInput(RowProducer p) : producer(p) {}
 
-  ConstView view;  // [tokens, in], f32, bf16 or f16, any strides
+  ConstView view;  // [tokens, inputs], f32, bf16 or f16, any strides
   RowProducer producer;
 };
 
@@ -41,12 +41,17 @@ struct LinearArgs {
   // The columns to compute, ascending and apart (whole heads, say); empty: all. The cost is in
   // proportion, in steps of 16 columns. Other columns of y are left untouched.
   std::span<const Range> columns;
+  // The inputs that x has, ascending and apart, one after the other in its rows; the others count
+  // as 0 and cost nothing. Empty: all. One empty range: none, and x is not looked at.
+  std::span<const Range> inputs;
   View y;  // [tokens, out], f32, bf16 or f16, any strides; must not overlap x
 };
 
 // Every element is one chain of multiply-adds over ascending inputs, so its bits depend only on its
 // token's row, its column's weights and the SIMD target: not on threads, on other tokens or columns
-// of the call, or on whether x is a view or a producer. Throws InputError where shapes do not fit.
+// of the call, or on whether x is a view or a producer. Inputs that are left out leave the bits
+// that zeros would give: adding 0 * w changes no sum (but the sign of one that is 0 because all its
+// products were too small for a float). Throws InputError where shapes do not fit.
 void Linear(const LinearArgs& args, ThreadPool& pool, Workspace& workspace);
 
 }  // namespace equitile

@@ -280,6 +280,54 @@ TEST_P(LinearTest, ColumnSubsetsHaveTheBitsOfTheWholeAndTouchNothingElse) {
   }
 }
 
+// Rows that hold some inputs only give what whole rows with zeros between give, also in pieces of
+// any length, of bf16 weights, and from a producer; what lies between is not there to be read.
+TEST_P(LinearTest, InputSubsetsHaveTheBitsOfZeros) {
+  const std::vector<std::vector<Range>> subsets = {{{0, 600}},
+                                                   {{8, 40}},
+                                                   {{0, 128}, {256, 384}},
+                                                   {{3, 4}, {5, 7}, {300, 599}},
+                                                   {{0, 32}, {64, 96}, {128, 160}},
+                                                   {{0, 0}}};
+  for (DType packed : {DType::kF32, DType::kBF16}) {
+    const Layer layer({.tokens = 101, .in = 600, .out = 530, .packed = packed});
+    for (const std::vector<Range>& inputs : subsets) {
+      Tensor padded = Tensor::Zeros(DType::kF32, {101, 600});
+      int64_t count = 0;
+      for (const Range& range : inputs) count += range.size();
+      Tensor compact(DType::kF32, {101, std::max<int64_t>(count, 1)});
+      for (int64_t t = 0; t < 101; ++t) {
+        int64_t at = 0;
+        for (const Range& range : inputs) {
+          for (int64_t i = range.begin; i < range.end; ++i) {
+            padded.view().Store(layer.x.view().Load(t, i), t, i);
+            compact.view().Store(layer.x.view().Load(t, i), t, at++);
+          }
+        }
+      }
+      Tensor expected = layer.Output(), viewed = layer.Output(), produced = layer.Output();
+      const auto run = [&](Tensor& y, const LinearInput& x, std::span<const Range> subset) {
+        LinearArgs args = layer.Args(y);
+        args.x = x;
+        args.inputs = subset;
+        args.epilogue.bias = layer.Bias();
+        args.epilogue.gate = layer.gate;
+        args.epilogue.residual = layer.residual;
+        RunLayer(args);
+      };
+      run(expected, ConstView(padded), {});
+      const std::string what = fmt::format("{} inputs in {} ranges", count, inputs.size());
+      run(viewed, ConstView(compact), inputs);
+      ExpectSameBits(viewed, expected, what);
+      auto producer = [&](int64_t, int64_t first, int64_t rows, float* to) {
+        std::copy_n(compact.DataAs<float>() + first * count, rows * count, to);
+      };
+      run(produced, RowProducer(producer), inputs);
+      ExpectSameBits(produced, expected, what);
+    }
+  }
+}
+
 TEST_P(LinearTest, SameBitsForAnyThreadsAndTokenByToken) {
   for (DType type : kAllTypes) {
     const Layer layer({.tokens = 213, .in = 519, .out = 77, .x = type, .packed = DType::kBF16});

@@ -272,6 +272,7 @@ struct PieceRows {
 // One piece of the depth.
 struct Piece {
   Range depth;
+  int64_t x;  // where it begins in rows of x
   bool first, last;
 };
 
@@ -344,13 +345,13 @@ void PackRows(const T* from, int64_t row_stride, int64_t stride, size_t tokens, 
 }
 
 // Rows of the tile's tokens over one piece of the depth.
-void PackPiece(const LinearTile& tile, Range depth, float* to) {
+void PackPiece(const LinearTile& tile, const Piece& piece, float* to) {
   const ConstView& x = tile.args->x.view;
   const auto tokens = static_cast<size_t>(tile.tokens.size()),
-             n = static_cast<size_t>(depth.size());
-  if (tile.rows != nullptr)
-    return PackRows(tile.rows + depth.begin, tile.row_stride, 1, tokens, n, to);
-  const void* from = x.Address(tile.tokens.begin, depth.begin);
+             n = static_cast<size_t>(piece.depth.size());
+  if (n == 0) return;
+  if (tile.rows != nullptr) return PackRows(tile.rows + piece.x, tile.row_stride, 1, tokens, n, to);
+  const void* from = x.Address(tile.tokens.begin, piece.x);
   const int64_t row_stride = x.Stride(0), stride = x.Stride(1);
   switch (x.dtype()) {
     case DType::kF32:
@@ -364,14 +365,13 @@ void PackPiece(const LinearTile& tile, Range depth, float* to) {
 
 void ComputeTile(const LinearTile& tile, float* scratch_floats) {
   const LinearScratch scratch(scratch_floats);
-  const int64_t in = tile.args->weights.In();
-  const int64_t pieces = CeilDiv(in, kPieceDepth);
-  for (int64_t p = 0; p < pieces; ++p) {
-    const Range groups = EvenPart(CeilDiv(in, 16), p, pieces);
-    const Piece piece = {.depth = {groups.begin * 16, std::min(in, groups.end * 16)},
+  const size_t pieces = tile.pieces.size();
+  for (size_t p = 0; p < pieces; ++p) {
+    const Piece piece = {.depth = tile.pieces[p].inputs,
+                         .x = tile.pieces[p].x,
                          .first = p == 0,
                          .last = p + 1 == pieces};
-    PackPiece(tile, piece.depth, scratch.rows);
+    PackPiece(tile, piece, scratch.rows);
     size_t i = 0;
     // With one piece no sums have to wait: every panel uses the same place, which stays in L1.
     auto sums = [&] { return scratch.sums + (pieces == 1 ? 0 : i * kPanelSums); };
@@ -379,7 +379,7 @@ void ComputeTile(const LinearTile& tile, float* scratch_floats) {
     // panels.
     auto next = [&](size_t after) {
       if (after < tile.panels.size()) return NextPanels{&tile.panels[after], piece.depth.begin};
-      return NextPanels{&tile.panels[0], piece.last ? 0 : piece.depth.end};
+      return NextPanels{&tile.panels[0], tile.pieces[piece.last ? 0 : p + 1].inputs.begin};
     };
     for (; i + kTileStrips <= tile.panels.size(); i += kTileStrips) {
       ComputePanels<kTileStrips>(tile, piece, &tile.panels[i], next(i + kTileStrips), sums(),
@@ -405,7 +405,7 @@ int64_t LinearTileScratchFloats() { return kScratchFloats; }
 
 void ComputeLinearTile(const LinearTile& tile, float* scratch) {
   EQ_DCHECK(tile.tokens.size() <= kTileTokens);
-  EQ_DCHECK(static_cast<int64_t>(tile.panels.size()) <= MaxTilePanels(tile.args->weights.In()));
+  EQ_DCHECK(std::ssize(tile.panels) <= MaxTilePanels(std::ssize(tile.pieces)));
   HWY_DYNAMIC_DISPATCH(ComputeTile)(tile, scratch);
 }
 

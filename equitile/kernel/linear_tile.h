@@ -16,28 +16,35 @@ struct PanelColumns {
   Range columns;  // within [16 panel, 16 panel + 16)
 };
 
+// A part of the depth.
+struct DepthPiece {
+  Range inputs;   // of the weights, at most kPieceDepth
+  int64_t x = 0;  // where these inputs begin in rows of x
+};
+
 struct LinearTile {
   const LinearArgs* args = nullptr;
   Range tokens;                          // at most kTileTokens
-  std::span<const PanelColumns> panels;  // at most kTilePanels
-  // Rows of the tile's tokens as a producer made them, f32 [tokens][in]; null: args->x.view.
+  std::span<const PanelColumns> panels;  // at most MaxTilePanels
+  std::span<const DepthPiece> pieces;    // at least one, ascending
+  // Rows of the tile's tokens as a producer made them, f32 [tokens][inputs]; null: args->x.view.
   const float* rows = nullptr;
   int64_t row_stride = 0;
 };
 
-// Cache blocking. The depth is cut into pieces of at most kPieceDepth. A piece of one panel stays
-// in L1 while all rows of the tile pass over it; the tile's rows of that depth stay in L2 while all
-// panels pass over them; so do the sums, which wait there for the next piece.
-// Rows lie side by side, in groups of 16 inputs: read where they are they would cost the loop six
-// addresses. Sums go out with every register tile, not with every panel, so that stores spread out.
-// The next panel is brought to L2 a line per 16 steps. Sizes and ways that were tried:
+// Cache blocking. The depth is cut into pieces of at most kPieceDepth (DepthPieces). A piece of one
+// panel stays in L1 while all rows of the tile pass over it; the tile's rows of that depth stay in
+// L2 while all panels pass over them; so do the sums, which wait there for the next piece. Rows lie
+// side by side, in groups of 16 inputs: read where they are they would cost the loop six addresses.
+// Sums go out with every register tile, not with every panel, so that stores spread out. The next
+// panel is brought to L2 a line per 16 steps. Sizes and ways that were tried:
 // docs/design/0004-linear.md.
 inline constexpr int64_t kTileTokens = 96;  // a multiple of every target's rows per register tile
 inline constexpr int64_t kTilePanels = 32;
 inline constexpr int64_t kPieceDepth = 256;
 
 // Panels of a tile at most: without waiting sums, which a single piece does not have, more.
-constexpr int64_t MaxTilePanels(int64_t in) { return in <= kPieceDepth ? 64 : kTilePanels; }
+constexpr int64_t MaxTilePanels(int64_t pieces) { return pieces == 1 ? 64 : kTilePanels; }
 
 // Floats of scratch that ComputeLinearTile needs.
 int64_t LinearTileScratchFloats();

@@ -62,6 +62,9 @@ class FileMasks final : public MaskSource {
   LaneMasks MaskFor(const SelfAttentionCall& call) override {
     return table_.At(call.step, call.layer);
   }
+  std::vector<int64_t> SkippedHeads(const ComingLayer& layer) override {
+    return equitile::SkippedHeads(table_.At(layer.step, layer.layer));
+  }
   int64_t Bytes() const override { return table_.Bytes(); }
 
  private:

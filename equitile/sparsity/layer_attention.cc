@@ -24,6 +24,12 @@ BalancerClock ClockFor(Executor& executor, const LayerAttention::Options& option
   return clock;
 }
 
+void CheckSkipped(const LaneMasks& masks, std::span<const int64_t> skipped) {
+  if (skipped.empty()) return;
+  EQ_CHECK(std::ranges::includes(equitile::SkippedHeads(masks), skipped),
+           "a head was skipped that has blocks or tails");
+}
+
 }  // namespace
 
 LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> source,
@@ -55,6 +61,10 @@ void LayerAttention::Restore(const SourceState& state) {
   balancer_.Restore(state);
 }
 
+std::vector<int64_t> LayerAttention::SkippedHeads(const ComingLayer& layer) {
+  return watch_ != nullptr ? std::vector<int64_t>() : source_->SkippedHeads(layer);
+}
+
 void LayerAttention::operator()(const SelfAttentionCall& call) {
   Communicator& comm = executor_.comm();
   LayerRecord record{.step = call.step, .layer = call.layer, .sigma = call.sigma};
@@ -62,15 +72,23 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
 
   const double begin = comm.Now();
   const bool observes = source_->Observes(call);
-  const LaneMasks masks = source_->MaskFor(call);
+  const LaneMasks all = source_->MaskFor(call);
+  CheckSkipped(all, call.skipped);
+  EQ_CHECK(call.skipped.empty() || !observes, "masses of heads that are skipped");
   record.mask_seconds = comm.Now() - begin;
-  record.density = masks.blocks().Density();
+  record.density = all.blocks().Density();
   if (watch_ != nullptr) {
     const double watching = comm.Now();
-    record.mass_held = watch_->See(call, masks);
+    record.mass_held = watch_->See(call, all);
     record.watch_seconds = comm.Now() - watching;
   }
+  if (std::ssize(call.skipped) == all.blocks().lanes().heads) {
+    record.planner = "none";  // nothing moves, nothing is computed
+    records_.push_back(std::move(record));
+    return;
+  }
   const double masked = comm.Now();
+  const LaneMasks masks = WithoutHeads(all, call.skipped);
 
   const BalancedPlan balanced = balancer_.PlanFor(call.layer, masks, /*whole_rows=*/observes);
   record.planner = balanced.plan->planner().Text();
@@ -85,13 +103,25 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
                 counted_step, call.layer);
   }
 
+  // The heads that are left have numbers of their own in masks and plan.
+  const Lanes lanes = masks.blocks().lanes(), all_lanes = all.blocks().lanes();
+  const std::vector<int64_t> heads = HeadsLeft(all_lanes.heads, call.skipped);
+  const auto rows_of = [&](const RowProducer& rows) {
+    return [&](int64_t lane, int64_t token, int64_t count, float* to) {
+      const int64_t head = heads[static_cast<size_t>(lanes.HeadOf(lane))];
+      rows(all_lanes.Lane(lanes.BatchOf(lane), head), token, count, to);
+    };
+  };
+  auto q = rows_of(call.q), k = rows_of(call.k), v = rows_of(call.v);
+  const bool has_all = call.skipped.empty();
+
   std::vector<RowMasses> row_masses;
   record.run = executor_.Run(*itinerary, {.step = counted_step,
                                           .layer = call.layer,
                                           .scale = call.scale,
-                                          .q = call.q,
-                                          .k = call.k,
-                                          .v = call.v,
+                                          .q = has_all ? call.q : RowProducer(q),
+                                          .k = has_all ? call.k : RowProducer(k),
+                                          .v = has_all ? call.v : RowProducer(v),
                                           .out = call.out,
                                           .lse = nullptr,
                                           .masses = observes ? &row_masses : nullptr});

@@ -55,7 +55,9 @@ class LayerAttention {
   LayerAttention(const LayerAttention&) = delete;
   LayerAttention& operator=(const LayerAttention&) = delete;
 
-  void operator()(const SelfAttentionCall& call);  // collective
+  // Collective. Heads that the call skips must be without blocks and tails: what is planned, moved
+  // and computed is a layer of the other heads.
+  void operator()(const SelfAttentionCall& call);
 
   MaskSource& source() { return *source_; }
   const MaskSource& source() const { return *source_; }

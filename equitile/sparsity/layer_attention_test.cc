@@ -120,6 +120,102 @@ TEST(LayerAttention, OrdersArePartOfWhatAPlanIsMadeFor) {
   EXPECT_NO_THROW(Lower(second, ordered));
 }
 
+// Masks of which some heads keep nothing.
+LaneMasks MasksWithout(const LayerCase& test, const std::vector<int64_t>& heads) {
+  LaneMasks::Parts parts{.blocks = BlockMask::Dense(test.lanes, test.Grid()),
+                         .token_grid = test.token_grid,
+                         .orders = {},
+                         .tails = {}};
+  for (int64_t lane = 0; lane < test.lanes.Count(); ++lane) {
+    const int64_t head = test.lanes.HeadOf(lane);
+    parts.orders.push_back(head == 2 ? TokenOrder::kHWF : TokenOrder::kFHW);
+    parts.tails.push_back(Tail::kNone);
+    if (!std::ranges::binary_search(heads, head)) continue;
+    for (int64_t q = 0; q < parts.blocks.QBlocks(); ++q)
+      std::ranges::fill(parts.blocks.MutableRow(lane, q), 0);
+  }
+  return LaneMasks(std::move(parts));
+}
+
+struct SkippingRun {
+  std::vector<float> out;  // [batch][tokens][heads][dim]
+  int64_t bytes = 0;       // sent by all ranks
+};
+
+// told: the call says which heads are skipped; else they are just empty.
+SkippingRun RunSkipping(const LayerWorld& world, const std::vector<int64_t>& heads, int32_t ranks,
+                        bool told, const std::string& planner = "auto") {
+  const LayerCase& test = world.test();
+  const int64_t dim = test.head_dim;
+  SkippingRun run{
+      std::vector<float>(static_cast<size_t>(test.lanes.Count() * test.Tokens() * dim))};
+  std::mutex mutex;
+  OnRanks(ranks, [&](Communicator& comm) {
+    ThreadPool pool(2);
+    Executor executor(comm, pool);
+    auto source = std::make_unique<ConstantMasks>(MasksWithout(test, heads));
+    EXPECT_EQ(source->SkippedHeads({}), heads);
+    LayerAttention attention(executor, std::move(source),
+                             {.planner = planner, .head_dim = dim, .layers = test.layers});
+    const Problem problem{.ranks = comm.size(),
+                          .lanes = test.lanes,
+                          .grid = test.Grid(),
+                          .token_grid = {},
+                          .orders = {}};
+    const HomeRows home(HomeMap(problem), problem.lanes, comm.rank());
+    std::vector<int64_t> there = HeadsLeft(test.lanes.heads, heads);
+    if (!told) there = HeadsLeft(test.lanes.heads, {});
+    const int64_t width = std::ssize(there) * dim;
+    std::vector<float> out(static_cast<size_t>(std::max<int64_t>(home.Count() * width, 1)));
+    world.Call(comm, 0, 0, out.data(), [&](const SelfAttentionCall& call) {
+      SelfAttentionCall asked = call;
+      auto guarded = [&](const RowProducer& rows) {
+        return [&](int64_t lane, int64_t token, int64_t count, float* to) {
+          EXPECT_FALSE(told && std::ranges::binary_search(heads, test.lanes.HeadOf(lane))) << lane;
+          rows(lane, token, count, to);
+        };
+      };
+      auto q = guarded(call.q), k = guarded(call.k), v = guarded(call.v);
+      asked.q = RowProducer(q), asked.k = RowProducer(k), asked.v = RowProducer(v);
+      if (told) asked.skipped = heads;
+      attention(asked);
+    });
+    EXPECT_EQ(std::ssize(attention.records()), 1);
+    const std::lock_guard lock(mutex);
+    run.bytes += attention.Totals().bytes_sent;
+    for (int64_t i = 0; i < home.Count(); ++i) {
+      const auto [item, token] = home.TokenOf(i);
+      for (size_t h = 0; h < there.size(); ++h) {
+        std::copy_n(
+            out.begin() + i * width + static_cast<int64_t>(h) * dim, dim,
+            run.out.begin() + ((item * test.Tokens() + token) * test.lanes.heads + there[h]) * dim);
+      }
+    }
+  });
+  return run;
+}
+
+TEST(LayerAttention, SkippedHeadsAreNeitherMovedNorComputed) {
+  LayerCase test;
+  test.lanes.heads = 4;
+  const LayerWorld world{test};
+  for (const std::vector<int64_t>& heads :
+       std::vector<std::vector<int64_t>>{{1}, {0, 3}, {0, 1, 2, 3}}) {
+    const std::vector<float> expected = RunSkipping(world, heads, 1, false).out;
+    for (const int32_t ranks : {1, 2, 3, 5}) {
+      EXPECT_EQ(RunSkipping(world, heads, ranks, true).out, expected) << ranks;
+      // By whole heads: empty ones travel too, as long as nobody says that they are skipped.
+      const SkippingRun empty = RunSkipping(world, heads, ranks, false, "ulysses"),
+                        skipped = RunSkipping(world, heads, ranks, true, "ulysses");
+      EXPECT_EQ(empty.out, expected) << ranks;
+      EXPECT_EQ(skipped.out, expected) << ranks;
+      if (heads.size() == 4) EXPECT_EQ(skipped.bytes, 0);
+      // On two ranks each has one pass, and nothing moves.
+      if (ranks > 2) EXPECT_LT(skipped.bytes, empty.bytes) << heads.size() << " of 4, " << ranks;
+    }
+  }
+}
+
 TEST(LayerAttention, WholeRowsAreForOneCallOnly) {
   const LayerCase test;
   const LaneMasks masks(BlockMask::Dense(test.lanes, test.Grid()));

@@ -14,6 +14,7 @@
 #include "equitile/exec/executor.h"
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/pattern/lane_masks.h"
+#include "equitile/pattern/skipped_heads.h"
 #include "equitile/sparsity/source_state.h"
 
 namespace equitile {
@@ -25,6 +26,13 @@ class MaskSource {
   // Collective, and the same on every rank, for any number of them. Called once per layer and
   // computed step, steps ascending and layers ascending within a step.
   virtual LaneMasks MaskFor(const SelfAttentionCall& call) = 0;
+
+  // Heads that MaskFor will give neither blocks nor tails in any pass, as far as that is known
+  // before the layer's queries and keys are; ascending. Asked once, before MaskFor.
+  virtual std::vector<int64_t> SkippedHeads(const ComingLayer& layer) {
+    static_cast<void>(layer);
+    return {};
+  }
 
   // Whether this call's block masses are wanted; asked before MaskFor. The layer then runs in a
   // layout that computes rows whole, and Observe gets the masses of the rows that this rank has
@@ -54,6 +62,9 @@ class ConstantMasks final : public MaskSource {
  public:
   explicit ConstantMasks(LaneMasks masks) : masks_(std::move(masks)) {}
   LaneMasks MaskFor(const SelfAttentionCall&) override { return masks_; }
+  std::vector<int64_t> SkippedHeads(const ComingLayer&) override {
+    return equitile::SkippedHeads(masks_);
+  }
   int64_t Bytes() const override { return masks_.Bytes(); }
 
  private:

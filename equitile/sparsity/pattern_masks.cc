@@ -39,15 +39,15 @@ PatternMasks::PatternMasks(const SourceContext& context, std::shared_ptr<const P
                            std::optional<PredictOptions> predict)
     : context_(context), file_(std::move(file)), predict_(std::move(predict)) {}
 
-PatternMasks::Part& PatternMasks::At(const SelfAttentionCall& call) {
-  const auto range = static_cast<int64_t>(file_->RangeAt(call.sigma));
-  const auto [entry, is_new] = parts_.try_emplace({range, call.layer});
+PatternMasks::Part& PatternMasks::At(double sigma, int32_t layer) {
+  const auto range = static_cast<int64_t>(file_->RangeAt(sigma));
+  const auto [entry, is_new] = parts_.try_emplace({range, layer});
   Part& part = entry->second;
   if (!is_new) return part;
-  part.modes = PatternMasksAt(*file_, context_, call.sigma, call.layer);
+  part.modes = PatternMasksAt(*file_, context_, sigma, layer);
   if (!predict_) return part;
   part.predicted = std::make_unique<PredictMasks>(context_, part.modes, *predict_);
-  const std::string prefix = PrefixOf(range, call.layer);
+  const std::string prefix = PrefixOf(range, layer);
   SourceState own;
   for (const auto& [name, bytes] : restored_) {
     if (name.starts_with(prefix)) own[name.substr(prefix.size())] = bytes;
@@ -57,8 +57,13 @@ PatternMasks::Part& PatternMasks::At(const SelfAttentionCall& call) {
 }
 
 LaneMasks PatternMasks::MaskFor(const SelfAttentionCall& call) {
-  Part& part = At(call);
+  Part& part = At(call.sigma, call.layer);
   return part.predicted ? part.predicted->MaskFor(call) : part.modes;
+}
+
+std::vector<int64_t> PatternMasks::SkippedHeads(const ComingLayer& layer) {
+  if (predict_) return {};
+  return equitile::SkippedHeads(At(layer.sigma, layer.layer).modes);
 }
 
 int64_t PatternMasks::Bytes() const {

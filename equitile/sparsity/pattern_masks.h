@@ -29,6 +29,8 @@ class PatternMasks final : public MaskSource {
                std::optional<PredictOptions> predict);
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override;
+  // Prediction gives blocks to every head.
+  std::vector<int64_t> SkippedHeads(const ComingLayer& layer) override;
   int64_t Bytes() const override;
   SourceState State() const override;
   void Restore(const SourceState& state) override { restored_ = state; }
@@ -38,7 +40,7 @@ class PatternMasks final : public MaskSource {
     LaneMasks modes;
     std::unique_ptr<PredictMasks> predicted;
   };
-  Part& At(const SelfAttentionCall& call);
+  Part& At(double sigma, int32_t layer);
 
   SourceContext context_;
   std::shared_ptr<const PatternFile> file_;

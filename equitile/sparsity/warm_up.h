@@ -31,6 +31,9 @@ class WarmUp final : public MaskSource {
   LaneMasks MaskFor(const SelfAttentionCall& call) override {
     return IsDense(call) ? dense_ : source_->MaskFor(call);
   }
+  std::vector<int64_t> SkippedHeads(const ComingLayer& layer) override {
+    return IsDense(layer) ? std::vector<int64_t>() : source_->SkippedHeads(layer);
+  }
   bool Observes(const SelfAttentionCall& call) const override { return source_->Observes(call); }
   void Observe(const SelfAttentionCall& call, const LaneMasks& masks,
                std::span<const RowMasses> rows) override {
@@ -41,8 +44,10 @@ class WarmUp final : public MaskSource {
   void Restore(const SourceState& state) override { source_->Restore(state); }
 
  private:
-  bool IsDense(const SelfAttentionCall& call) const {
-    return options_.Covers(call.step, call.layer, steps_);
+  // at: a call, or a layer before it.
+  template <typename Place>
+  bool IsDense(const Place& at) const {
+    return options_.Covers(at.step, at.layer, steps_);
   }
 
   WarmUpOptions options_;

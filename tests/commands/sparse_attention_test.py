@@ -60,6 +60,20 @@ def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attent
         assert latents(generate, tmp_path, "--attention", attention, *flags) == one, flags
 
 
+def test_heads_and_layers_that_attend_to_nothing(equitile, generate, tmp_path):
+    head = {"density": 0.5, "error": 0.0}
+    full, skip = {**head, "mode": "full"}, {**head, "mode": "skip"}
+    layers = [[skip] * 6, [full] * 6, [skip] + [full] * 5, [full] * 5 + [skip], [skip, full] * 3, [full] * 6]
+    pattern_file(equitile, tmp_path, ranges=[{"sigma": [0, 1], "layers": layers}])
+    flags = ["--attention", "pattern:p.json", "--perf-dump-path", "perf.json"]
+    one = latents(generate, tmp_path, *flags)
+    calls = [call for call in json.loads((tmp_path / "perf.json").read_text())["calls"] if call["step"] == 2]
+    assert [round(call["density"], 3) for call in calls] == [0, 1, 0.833, 0.833, 0.5, 1]
+    assert calls[0]["planner"] == "none"
+    for more in ["--ranks", 3], ["--ranks", 5, "--planner", "ulysses"], ["--ranks", 2, "--planner", "fractional"]:
+        assert latents(generate, tmp_path, *flags, *more) == one, more
+
+
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
 def test_same_bits_under_mpirun(generate, tmp_path):
     one = latents(generate, tmp_path, "--attention", "observe:mass=0.6", "--cache", "easy:0.2")
@@ -102,7 +116,9 @@ def killed_after(tmp_path, steps, *args):
 
 @pytest.mark.parametrize("flags", [["--attention", "observe:mass=0.6", "--cache", "easy:0.5"],
                                    ["--attention", "predict:mass=0.6,refresh=3", "--dense-steps", 1],
-                                   ["--attention", "observe:mass=0.6,at=2,refresh=2", "--share-passes"]])
+                                   ["--attention", "observe:mass=0.6,at=2,refresh=2", "--share-passes"],
+                                   ["--attention", "observe:mass=0.6", "--token-order", "hilbert"],
+                                   ["--attention", "predict:mass=0.6,refresh=3", "--token-order", "tiles:2x3x4"]])
 def test_goes_on_after_any_step_with_the_same_bits(generate, tmp_path, flags):
     whole = latents(generate, tmp_path, *flags)
     for steps in 1, 2, 3, 4:

@@ -131,6 +131,7 @@ class Loop {
                           .home = Home(),
                           .order = job_.config.token_order,
                           .attention = job_.attention,
+                          .skipped_heads = job_.skipped_heads,
                           .tap = {},
                           .times = &times,
                           .now = now},

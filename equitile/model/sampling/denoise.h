@@ -55,7 +55,8 @@ struct DenoiseJob {
   GenerationConfig config;
   std::span<const WanText* const> texts;  // [passes]: the prompt, then the negative prompt
   SelfAttention attention;
-  StepCache* cache = nullptr;  // rank 0; given on all ranks or on none. null: no step is skipped
+  SkippedHeadsOf skipped_heads = {};  // empty: none are
+  StepCache* cache = nullptr;    // rank 0; given on all ranks or on none. null: no step is skipped
   // Any rank: true asks all to stop after the step that is under way.
   FunctionRef<bool()> stop_requested;
   // Rank 0, after each step.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "equitile/base/function_ref.h"
 #include "equitile/kernel/strips.h"
@@ -14,13 +16,25 @@ namespace equitile {
 // numbered within their batch item; norm and rotation happen inside. out: [home
 // tokens][heads][head_dim], the home tokens of all batch items one after the other (the (batch,
 // token) line).
+// skipped: heads, ascending, that nobody asks for: `out` has only the others, one beside the other,
+// and there are no values of them.
 struct SelfAttentionCall {
   int32_t step = 0, layer = 0;  // counted from 0
   double sigma = 0;             // the noise level of the step
   float scale = 0.0f;
   RowProducer q, k, v;
   float* out = nullptr;
+  std::span<const int64_t> skipped = {};
 };
 using SelfAttention = FunctionRef<void(const SelfAttentionCall& call)>;
+
+// A layer of a step before its queries, keys and values are made.
+struct ComingLayer {
+  int32_t step = 0, layer = 0;  // counted from 0
+  double sigma = 0;
+};
+// Heads that the layer does without, ascending: those that are known to attend to nothing in any
+// pass. The same on every rank.
+using SkippedHeadsOf = FunctionRef<std::vector<int64_t>(const ComingLayer& layer)>;
 
 }  // namespace equitile

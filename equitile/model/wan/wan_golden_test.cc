@@ -2,6 +2,7 @@
 // layout and tolerances), also in parts on several ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -259,6 +260,87 @@ TEST(WanWeightsBf16, LosesNothingOfACheckpointInBf16) {
     return testing::RunPass(transformer, {&latent, 1}, {&text, 1}, 345.0f, 1, pool);
   };
   EXPECT_TRUE(testing::SameBits(run(wide), run(narrow)));
+}
+
+// A pass over some tokens whose self-attention looks at each token alone.
+struct SkippingPass {
+  std::vector<float> rows;
+  int64_t products = 0;
+};
+
+// skips: the transformer is told; else it is left to attention to give zeros.
+SkippingPass RunSkipping(const TinyModel& model, const std::vector<int64_t>& heads, bool skips) {
+  const TensorFiles file = TensorFiles::OpenFile(kGolden / "transformer_3x10x6.safetensors");
+  const Case c(file, "cond");
+  ThreadPool pool(2);
+  WanTransformer transformer(model.config, model.weights, pool);
+  const WanText text = transformer.Text(c.text, c.text_tokens);
+  const WanText* const texts[] = {&text};
+  const ConstView latents[] = {c.latent.view()};
+  const Range home[] = {{0, PatchGrid(c.latent, model.config.patch).VideoTokens()}};
+  const int64_t dim = model.config.head_dim;
+  SkippingPass result;
+  const auto attention = [&](const SelfAttentionCall& call) {
+    EXPECT_EQ(call.skipped.empty(), !skips || heads.empty());
+    std::vector<float> q(static_cast<size_t>(dim)), v(q);
+    float* to = call.out;
+    for (int64_t token = 0; token < home[0].end; ++token) {
+      for (int64_t head = 0; head < model.config.heads; ++head) {
+        const bool is_skipped = std::ranges::binary_search(heads, head);
+        if (is_skipped && skips) continue;
+        if (!is_skipped) {
+          call.q(head, token, 1, q.data());
+          call.v(head, token, 1, v.data());
+        }
+        for (size_t i = 0; i < q.size(); ++i) *to++ = is_skipped ? 0.0f : v[i] + 0.5f * q[i];
+      }
+    }
+  };
+  const auto skipped = [&](const ComingLayer& layer) {
+    EXPECT_EQ(layer.step, 3);
+    EXPECT_EQ(layer.sigma, 0.25);
+    return layer.layer == 0 ? std::vector<int64_t>() : heads;
+  };
+  // The first layer skips nothing: attention must not either.
+  const auto attend = [&](const SelfAttentionCall& call) {
+    if (call.layer > 0) return attention(call);
+    std::fill_n(call.out, home[0].end * model.config.Width(), 0.25f);
+  };
+  WanTimes times;
+  WanPass pass;
+  pass.step = 3;
+  pass.sigma = 0.25;
+  pass.timestep = c.timestep;
+  pass.latents = latents;
+  pass.texts = texts;
+  pass.home = home;
+  pass.attention = attend;
+  if (skips) pass.skipped_heads = skipped;
+  pass.times = &times;
+  result.rows.resize(static_cast<size_t>(home[0].end * model.config.OutFeatures()));
+  transformer.Forward(pass, result.rows.data());
+  result.products = times.linear_products;
+  return result;
+}
+
+TEST(WanTransformer, SkippedHeadsHaveNoValuesAndNoInputsOfTheOutput) {
+  const TinyModel model;
+  const WanConfig& config = model.config;
+  std::vector<int64_t> all;
+  for (int64_t head = 0; head < config.heads; ++head) all.push_back(head);
+  const int64_t tokens = 3 * 5 * 3;
+  for (const std::vector<int64_t>& heads :
+       std::vector<std::vector<int64_t>>{{}, {0}, {config.heads - 1}, {0, config.heads - 1}, all}) {
+    const SkippingPass whole = RunSkipping(model, heads, false),
+                       some = RunSkipping(model, heads, true);
+    EXPECT_EQ(std::memcmp(whole.rows.data(), some.rows.data(), whole.rows.size() * sizeof(float)),
+              0)
+        << heads.size() << " heads";
+    // A column of values and an input of the output for each channel, in all layers but the first.
+    const int64_t channels = std::ssize(heads) * config.head_dim;
+    EXPECT_EQ(whole.products - some.products,
+              (config.layers - 1) * tokens * 2 * channels * config.Width());
+  }
 }
 
 TEST(WanTransformer, RefusesWhatDoesNotFit) {

@@ -32,6 +32,13 @@ void AddModulation(std::span<const float> a, std::span<const float> b, int64_t w
   }
 }
 
+int64_t TotalOf(std::span<const Range> ranges, int64_t otherwise) {
+  if (ranges.empty()) return otherwise;
+  int64_t total = 0;
+  for (const Range& range : ranges) total += range.size();
+  return total;
+}
+
 }  // namespace
 
 // One pass at work.
@@ -209,11 +216,23 @@ class WanTransformer::Pass {
     return {.x = hidden_, .width = d_, .eps = config_.eps, .scale = scale, .shift = shift};
   }
 
+  // Skipped heads have no values, and no inputs of the output's layer; queries and keys they have,
+  // since the norm runs over all heads.
   void SelfPart(const WanBlockWeights& block) {
+    std::vector<int64_t> skipped;
+    if (pass_.skipped_heads)
+      skipped = pass_.skipped_heads({.step = pass_.step, .layer = layer_, .sigma = pass_.sigma});
+    const std::vector<Range> attending = ChannelsWithout(skipped);
+    std::vector<Range> columns;
+    if (!skipped.empty()) columns.push_back({0, 2 * d_});
+    for (const Range& channels : attending) {
+      if (!channels.empty()) columns.push_back({2 * d_ + channels.begin, 2 * d_ + channels.end});
+    }
+
     const LayerNorm norm = Norm(Modulation(1), Modulation(0));
     TapNorm("self.input", norm);
     auto normed = Normed(norm);
-    Project(block.qkv, RowProducer(normed), qkv_);
+    Project(block.qkv, RowProducer(normed), qkv_, columns);
     Statistics(qkv_, 3 * d_, inverse_q_);
     Statistics(qkv_ + d_, 3 * d_, inverse_k_);
 
@@ -250,11 +269,28 @@ class WanTransformer::Pass {
                                     .q = RowProducer(q),
                                     .k = RowProducer(k),
                                     .v = RowProducer(v),
-                                    .out = attended_};
+                                    .out = attended_,
+                                    .skipped = skipped};
     CountSeconds(attention_seconds_, attention_fused_, [&] { pass_.attention(call); });
-    Tap("self.attended", attended_, d_);
-    TapLinear("self.output", block.self_out);
-    AddToHidden(block.self_out, attended_, {0, tokens_}, Modulation(2));
+    Tap("self.attended", attended_, TotalOf(attending, d_));
+    TapLinear("self.output", block.self_out, attending);
+    AddToHidden(block.self_out, attended_, {0, tokens_}, Modulation(2), attending);
+  }
+
+  // Channels of all other heads, in as few ranges as can be; one empty range where there are none.
+  // Nothing where no head is skipped.
+  std::vector<Range> ChannelsWithout(std::span<const int64_t> skipped) const {
+    if (skipped.empty()) return {};
+    const int64_t dim = config_.head_dim;
+    std::vector<Range> channels;
+    int64_t begin = 0;
+    for (const int64_t head : skipped) {
+      if (begin < head * dim) channels.push_back({begin, head * dim});
+      begin = (head + 1) * dim;
+    }
+    if (begin < d_) channels.push_back({begin, d_});
+    if (channels.empty()) channels.push_back({0, 0});
+    return channels;
   }
 
   void CrossPart(const WanBlockWeights& block) {
@@ -271,7 +307,7 @@ class WanTransformer::Pass {
     CountSeconds(attention_seconds_, attention_fused_, [&] {
       for (int64_t item = 0; item < items_; ++item) CrossAttention(block, item);
     });
-    TapLinear("cross.output", block.cross_out);
+    TapLinear("cross.output", block.cross_out, {});
     AddToHidden(block.cross_out, attended_, {0, tokens_}, nullptr);
   }
 
@@ -324,7 +360,7 @@ class WanTransformer::Pass {
       args.epilogue.activation = Activation::kGeluTanh;
       args.y = View(middle, {part.size(), config_.ffn_dim});
       RunLinear(args);
-      TapRows("ffn.output", block.ffn_out, middle, part);
+      TapRows(block.ffn_out, middle, part);
       AddToHidden(block.ffn_out, middle, part, Modulation(5));
     }
     FlushRows("ffn.output");
@@ -344,21 +380,26 @@ class WanTransformer::Pass {
     Project(model_.weights_.proj_out, RowProducer(normed), out_);
   }
 
-  // y [tokens][out] = x W^T + bias.
-  void Project(const WanLinear& layer, const LinearInput& x, float* y) {
+  // y [tokens][out] = x W^T + bias; columns: of y, empty: all.
+  void Project(const WanLinear& layer, const LinearInput& x, float* y,
+               std::span<const Range> columns = {}) {
     LinearArgs args;
     args.weights = layer.weights;
     args.x = x;
+    args.columns = columns;
     args.epilogue.bias = layer.bias;
     args.y = View(y, {tokens_, layer.weights.Out()});
     RunLinear(args);
   }
 
-  // hidden += gate * (x W^T + bias) for rows `part`; x: [part][in]; gate: [D] or null.
-  void AddToHidden(const WanLinear& layer, const float* x, Range part, const float* gate) {
+  // hidden += gate * (x W^T + bias) for rows `part`; x: [part][inputs]; gate: [D] or null; inputs:
+  // empty: all.
+  void AddToHidden(const WanLinear& layer, const float* x, Range part, const float* gate,
+                   std::span<const Range> inputs = {}) {
     LinearArgs args;
     args.weights = layer.weights;
-    args.x = ConstView(x, {part.size(), layer.weights.In()});
+    args.x = ConstView(x, {part.size(), TotalOf(inputs, layer.weights.In())});
+    args.inputs = inputs;
     args.epilogue.bias = layer.bias;
     if (gate != nullptr) args.epilogue.gate = ConstView(gate, {d_});
     const View rows(hidden_ + part.begin * d_, {part.size(), d_});
@@ -368,6 +409,10 @@ class WanTransformer::Pass {
   }
 
   void RunLinear(const LinearArgs& args) {
+    if (pass_.times != nullptr) {
+      pass_.times->linear_products += args.y.Extent(0) * TotalOf(args.columns, args.weights.Out()) *
+                                      TotalOf(args.inputs, args.weights.In());
+    }
     CountSeconds(linear_seconds_, linear_fused_,
                  [&] { Linear(args, model_.pool_, model_.workspace_); });
   }
@@ -419,17 +464,19 @@ class WanTransformer::Pass {
     Tap(name, rows.data(), d_);
   }
   // attended W^T + bias, without gate and residual.
-  void TapLinear(const char* name, const WanLinear& layer) {
+  void TapLinear(const char* name, const WanLinear& layer, std::span<const Range> inputs) {
     if (!pass_.tap) return;
-    TapRows(name, layer, attended_, {0, tokens_});
+    TapRows(layer, attended_, {0, tokens_}, inputs);
     FlushRows(name);
   }
-  void TapRows(const char*, const WanLinear& layer, const float* x, Range part) {
+  void TapRows(const WanLinear& layer, const float* x, Range part,
+               std::span<const Range> inputs = {}) {
     if (!pass_.tap) return;
     tapped_.resize(static_cast<size_t>(tokens_ * d_));
     LinearArgs args;
     args.weights = layer.weights;
-    args.x = ConstView(x, {part.size(), layer.weights.In()});
+    args.x = ConstView(x, {part.size(), TotalOf(inputs, layer.weights.In())});
+    args.inputs = inputs;
     args.epilogue.bias = layer.bias;
     args.y = View(tapped_.data() + part.begin * d_, {part.size(), d_});
     RunLinear(args);

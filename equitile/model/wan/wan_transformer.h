@@ -39,6 +39,7 @@ struct WanText {
 // that the threads spent in it, divided by their number).
 struct WanTimes {
   double attention = 0.0, linear = 0.0, rest = 0.0;
+  int64_t linear_products = 0;  // multiply-adds of linear layers
 };
 
 // One pass over one or more batch items, say the conditional and the unconditional one.
@@ -51,6 +52,7 @@ struct WanPass {
   std::span<const Range> home;            // [items]: this rank's tokens; all of them on one rank
   TokenOrder order = {};                  // along which tokens are numbered, and so are homes
   SelfAttention attention;
+  SkippedHeadsOf skipped_heads = {};  // empty: none are
   WanTap tap;
   WanTimes* times = nullptr;  // added to, where given
   FunctionRef<double()> now;  // the rank's clock, for times; empty: base/timer.h
@@ -87,7 +89,7 @@ class WanTransformer {
   std::vector<int32_t> places_;  // and so are these (PlaceOfToken)
   GrowingBuffer hidden_;         // [tokens][D]
   GrowingBuffer qkv_;            // [tokens][3 D]
-  GrowingBuffer attended_;       // [tokens][D]
+  GrowingBuffer attended_;       // [tokens][D], less where heads are skipped
   GrowingBuffer ffn_;            // [tokens of a tile][ffn]
 };
 
