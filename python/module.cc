@@ -258,7 +258,7 @@ py::tuple MakePlanOf(const MaskArray& array, const PlanArgs& args) {
   const double seconds = watch.Seconds();
   PlanReport report = MakeReport(made.plan, score, mask, rows, options);
   report.planner = spec.Text();
-  if (spec.kind == PlannerKind::kAuto) report.chosen = made.plan.planner().Text();
+  if (Chooses(spec.kind)) report.chosen = made.plan.planner().Text();
   report.plan_seconds = seconds;
   const PlanFile file = MakePlanFile(made.plan, HashMask(mask), options.cost, report.work_per_rank);
   return py::make_tuple(PlanReportJson(report, /*details=*/true).dump(), PlanFileText(file),

@@ -53,7 +53,7 @@ class ParallelBench {
     PlanFlags flags = request.plan;
     flags.ranks = comm.size();
     flags.node_of = comm.NodeOf();
-    options_ = OptionsOf(flags, file);
+    options_ = OptionsOf(flags, file.layers.front().grid());
     if (flags.machine.empty() && !flags.kernel_gflops) {
       const Machine machine = Calibrate(comm, pool_,
                                         {.head_dims = {flags.head_dim},

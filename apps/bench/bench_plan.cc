@@ -107,7 +107,7 @@ void RegisterBenchPlan(CLI::App& parent) {
              "query and key blocks of the mask");
   AddNumbers(bench, "--ranks", options->ranks, {.min = 1, .max = 1 << 20}, "ranks to plan for");
   AddChoices(bench, "--planner", options->planners,
-             {"ulysses", "ring", "usp", "dbsp", "dbsp+", "fractional", "auto"},
+             {"ulysses", "ring", "usp", "dbsp", "dbsp+", "fractional", "dbsp:auto", "auto"},
              "planners; those with degrees get rings of two");
   AddChoice(bench, "--mask", options->mask, {"wan", "uniform", "banded", "one-dense", "headline"},
             "kind of synthetic mask");

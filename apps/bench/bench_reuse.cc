@@ -30,7 +30,7 @@ struct Request {
 
 void Run(const Request& request) {
   const MaskFile file = MaskOf(request.plan);
-  const PlanOptions options = OptionsOf(request.plan, file);
+  const PlanOptions options = OptionsOf(request.plan, file.layers.front().grid());
   const std::vector<PlannerSpec> specs = ParsePlanners(request.plan.planners, options.ranks);
   Table table({{"planner"},
                {"steps"},
@@ -76,7 +76,8 @@ void RegisterBenchReuse(CLI::App& parent) {
   request->plan.planners = "fractional";
   AddPlanFlags(app, request->plan);
   AddNumber(app, "--reuse-threshold", request->threshold, {.min = 1, .max = 1e6},
-            "plan anew when rho reaches this; default: when it saves more than planning costs");
+            "plan anew when rho reaches this; default: when it saves more than planning costs, "
+            "1.10 for dbsp:auto");
   AddJson(app, request->json);
   app.footer(kExamples);
   app.callback([request] { Run(*request); });

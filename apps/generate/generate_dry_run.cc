@@ -2,21 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apps/cli/table.h"
 #include "apps/plan/plan_run.h"
+#include "equitile/generate/density_estimate.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/time_estimate.h"
 #include "equitile/model/sampling/denoise.h"
 
 namespace equitile {
 namespace {
-
-LaneMasks MaskOfLayer(const GenerateRequest& request) {
-  if (request.sparsity.masks) return request.sparsity.masks->First();
-  const int64_t tokens = VideoTokens(request.transformer, request.config);
-  return BlockMask::Dense({.batch = request.config.Passes(), .heads = request.transformer.heads},
-                          {.q_tokens = tokens, .kv_tokens = tokens});
-}
 
 PlanReport LayoutOf(const GenerateRequest& request, const LaneMasks& masks, int32_t ranks) {
   PlanOptions options;
@@ -29,27 +25,38 @@ PlanReport LayoutOf(const GenerateRequest& request, const LaneMasks& masks, int3
 }
 
 struct Seconds {
-  double steps = 0.0, decode = 0.0;  // of all videos
+  double steps_low = 0.0, steps = 0.0, decode = 0.0;  // of all videos
+  double Low() const { return steps_low + decode; }
+  double High() const { return steps + decode; }
 };
 
-double MeanDensity(const GenerateRequest& request) {
-  return request.sparsity.masks ? request.sparsity.masks->Density() : 1.0;
+// What looking at masses adds, in dense runs of a layer.
+double Watching(const GenerateRequest& request, const DensityEstimate& density) {
+  const RunOptions& options = request.options;
+  const auto rows = static_cast<double>(density.masks.blocks().QBlocks());
+  const double sampled =
+      std::min(1.0, static_cast<double>(options.measured_q_blocks) / rows) * density.sparse_calls;
+  return sampled + (options.masses.empty() ? 0.0 : 1.0);
 }
 
-Seconds EstimateSeconds(const GenerateRequest& request, double rho, int32_t ranks, int threads) {
+Seconds EstimateSeconds(const GenerateRequest& request, const DensityEstimate& density, double rho,
+                        int32_t ranks, int threads) {
   const WanConfig& model = request.transformer;
   const GenerationConfig& config = request.config;
   const ComputeRates rates =
       request.machine ? RatesOf(*request.machine, model.head_dim, threads)
                       : MeasureRates(model.head_dim, UnderLauncher() ? 1 : ranks, threads);
-  const StepShape shape = {.tokens = VideoTokens(model, config),
-                           .text_rows = config.text_rows,
-                           .passes = config.Passes(),
-                           .density = MeanDensity(request),
-                           .rho = rho};
   const auto videos = static_cast<double>(request.tasks.size());
-  Seconds seconds{.steps = videos * static_cast<double>(config.steps) *
-                           EstimateStepSeconds(model, shape, rates, ranks)};
+  const auto steps = [&](double computed) {
+    const StepShape shape = {.tokens = VideoTokens(model, config),
+                             .text_rows = config.text_rows,
+                             .passes = config.Passes(),
+                             .density = computed + Watching(request, density),
+                             .rho = rho};
+    return videos * static_cast<double>(config.steps) *
+           EstimateStepSeconds(model, shape, rates, ranks);
+  };
+  Seconds seconds{.steps_low = steps(density.low), .steps = steps(density.high)};
   if (!request.tasks.front().output.empty()) {
     const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
     seconds.decode = videos * EstimateDecodeSeconds(vae, config, rates, ranks);
@@ -68,10 +75,11 @@ std::string Text(int64_t bytes) {
 void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int32_t ranks,
                  int threads) {
   const GenerationConfig& config = request.config;
-  const PlanReport layout = LayoutOf(request, MaskOfLayer(request), ranks);
+  const DensityEstimate density = EstimateDensity(request.sparsity, config, request.transformer);
+  const PlanReport layout = LayoutOf(request, density.masks, ranks);
   const std::string planner = layout.chosen.empty() ? layout.planner : layout.chosen;
   const RunBytes bytes = CountRunBytes(request, layout.buffer_bytes_max, ranks, threads);
-  const Seconds seconds = EstimateSeconds(request, layout.rho, ranks, threads);
+  const Seconds seconds = EstimateSeconds(request, density, layout.rho, ranks, threads);
   const int64_t tokens = VideoTokens(request.transformer, config);
   if (flags.json) {
     PrintJson({{"tokens", tokens},
@@ -81,7 +89,8 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
                {"threads_per_rank", threads},
                {"layout", planner},
                {"rho", layout.rho},
-               {"density", MeanDensity(request)},
+               {"density_low", density.low},
+               {"density", density.high},
                {"bytes_per_rank",
                 {{"program", kProgramBytes},
                  {"weights_per_node", bytes.weights},
@@ -93,7 +102,8 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
                {"videos", request.tasks.size()},
                {"seconds_steps", seconds.steps},
                {"seconds_decode", seconds.decode},
-               {"seconds", seconds.steps + seconds.decode}});
+               {"seconds_low", seconds.Low()},
+               {"seconds", seconds.High()}});
     return;
   }
   fmt::print("video            {}{} of {}x{}: {} tokens, {} of {}\n",
@@ -105,10 +115,17 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
       "{}, latents {}, VAE {}\n",
       Text(bytes.Total()), Text(kProgramBytes), Text(bytes.weights), Text(bytes.activations),
       Text(bytes.attention), Text(bytes.latents), Text(bytes.vae));
-  fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {:.3f}\n", planner,
-             Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho, MeanDensity(request));
-  fmt::print("time             about {:.0f} s: steps {:.0f}, decoding {:.0f}\n",
-             seconds.steps + seconds.decode, seconds.steps, seconds.decode);
+  // One number, or from the least that masks may keep to everything.
+  const auto range = [&](double low, double high, int decimals) {
+    return density.IsRange() ? fmt::format("{:.{}f} to {:.{}f}", low, decimals, high, decimals)
+                             : fmt::format("{:.{}f}", high, decimals);
+  };
+  fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {}\n", planner,
+             Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho,
+             range(density.low, density.high, 3));
+  fmt::print("time             about {} s: steps {}, decoding {:.0f}\n",
+             range(seconds.Low(), seconds.High(), 0), range(seconds.steps_low, seconds.steps, 0),
+             seconds.decode);
 }
 
 }  // namespace equitile

@@ -10,6 +10,7 @@
 #include "apps/cli/model_path.h"
 #include "apps/cli/trace_output.h"
 #include "apps/generate/recipe_flags.h"
+#include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/sidecar.h"
 #include "equitile/kernel/target.h"
@@ -33,6 +34,33 @@ void AddLayout(CLI::App& app, GenerateFlags& flags) {
             "with --ring-degree R: the same as --planner usp:UxR");
   AddNumber(app, "--ring-degree", flags.ring_degree, {.min = 1, .max = 1 << 20},
             "see --ulysses-degree");
+}
+
+// Rows of each lane by which masks are judged unless somebody says how many: with blocks of 64
+// tokens as many queries as the published methods sample several times over, at a few percent of
+// dense attention.
+constexpr int64_t kMeasuredQBlocks = 4;
+
+void AddWatching(CLI::App& app, RunOptions& options) {
+  app.add_option("--export-masks", options.masks,
+                 "a mask file per step and layer, for mask:DIR and `equitile plan --mask DIR`")
+      ->type_name("DIR");
+  app.add_option("--export-masses", options.masses,
+                 "exact block masses per step and layer, as .npy; costs a dense run of each")
+      ->type_name("DIR");
+  app.add_option_function<std::vector<std::string>>(
+         "--measure-mass",
+         [&options](const std::vector<std::string>& values) {
+           const std::string text = values.empty() ? "" : values.front();
+           options.measured_q_blocks =
+               text.empty() ? kMeasuredQBlocks
+                            : ParseNumber("--measure-mass", text,
+                                          Bounds<int64_t>{.min = 1, .max = INT32_MAX});
+         },
+         "how much of the attention masks hold, measured on so many query blocks of each head "
+         "(default: 4)")
+      ->expected(0, 1)
+      ->type_name("[SAMPLE]");
 }
 
 void AddSurviving(CLI::App& app, GenerateFlags& flags) {
@@ -88,6 +116,7 @@ void AddGenerateFlags(CLI::App& app, GenerateFlags& flags) {
   AddWhat(app, flags);
   AddLayout(app, flags);
   AddTrace(app, flags.options.trace);
+  AddWatching(app, flags.options);
   AddSurviving(app, flags);
 }
 

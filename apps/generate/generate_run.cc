@@ -62,7 +62,8 @@ void PrintSparsity(const Json& run, const std::string& attention, std::FILE* str
                sparsity["first_sparse_step"].get<int64_t>(),
                sparsity["first_sparse_sigma"].get<double>());
     if (!sparsity["mass_held"].is_null())
-      fmt::print(stream, ", mass held {:.3f}", sparsity["mass_held"].get<double>());
+      fmt::print(stream, ", mass held {:.4f} (5th percentile of lanes {:.4f})",
+                 sparsity["mass_held"].get<double>(), sparsity["mass_held_p5"].get<double>());
     fmt::print(stream, "\n");
   }
   if (!run["steps_skipped"].empty())

@@ -6,6 +6,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
 #include "apps/cli/table.h"
+#include "apps/plan/plan_folder.h"
 #include "apps/plan/plan_html.h"
 #include "apps/plan/plan_request.h"
 #include "apps/plan/plan_run.h"
@@ -26,12 +27,14 @@ constexpr const char* kExamples =
     "plan.json\n"
     "  equitile plan --mask mask.npy --for-ranks 8 --node-size 4 --node-link 400Gb/s,1us --speeds "
     "1,1,1,1,1,1,1,0.5\n"
-    "  equitile plan --mask mask.npy --for-ranks 8 --html report.html";
+    "  equitile plan --mask mask.npy --for-ranks 8 --html report.html\n"
+    "  equitile plan --mask masks --for-ranks 8     all that `generate --export-masks masks` wrote";
 
 struct PlanCommand {
   PlanFlags flags;
   bool json = false, details = false;
   std::string out, html;
+  std::optional<double> reuse_threshold;
 };
 
 Cell MovedCell(const Moved& moved) {
@@ -68,13 +71,12 @@ void PrintTable(const std::vector<PlanReport>& reports) {
   fmt::print("{}", table.ToText(Terminal::Of(stdout)));
 }
 
-void PrintHead(const MaskReport& report, const PlanOptions& options) {
-  const BlockMask& mask = report.mask;
-  std::string lanes = fmt::format("{} heads", mask.lanes().heads);
-  if (mask.lanes().batch > 1) lanes = fmt::format("batch {} x {}", mask.lanes().batch, lanes);
-  fmt::print("{}: {}, {} x {} blocks of {}, density {:.3f}; {} ranks\n", report.source, lanes,
-             mask.QBlocks(), mask.KvBlocks(), mask.grid().block_tokens, mask.Density(),
-             options.ranks);
+void PrintHead(const std::string& source, const Lanes& lanes, const BlockGrid& grid, double density,
+               const PlanOptions& options) {
+  std::string heads = fmt::format("{} heads", lanes.heads);
+  if (lanes.batch > 1) heads = fmt::format("batch {} x {}", lanes.batch, heads);
+  fmt::print("{}: {}, {} x {} blocks of {}, density {:.3f}; {} ranks\n", source, heads,
+             grid.QBlocks(), grid.KvBlocks(), grid.block_tokens, density, options.ranks);
   const Cluster& cluster = options.cluster;
   std::string rates =
       fmt::format("{:g} GFLOP/s per rank, link {}", cluster.gflops, LinkText(cluster.link));
@@ -107,7 +109,8 @@ void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,
                       : MaskReportJson(layers.front(), options, command.details));
     return;
   }
-  PrintHead(layers.front(), options);
+  const BlockMask& first = layers.front().mask;
+  PrintHead(layers.front().source, first.lanes(), first.grid(), first.Density(), options);
   for (const MaskReport& layer : layers) {
     if (layered) fmt::print("\nlayer {}\n", *layer.layer);
     PrintTable(layer.plans);
@@ -119,9 +122,26 @@ void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,
   }
 }
 
+void RunFolder(const PlanCommand& command) {
+  if (!command.out.empty() || !command.html.empty() || command.details)
+    throw InputError("--out, --html and --details are for one mask; {} is a folder",
+                     command.flags.mask);
+  MaskTable masks = MaskTable::Read(command.flags.mask);
+  if (command.flags.batch) masks = masks.ForBatch(*command.flags.batch);
+  const PlanOptions options = OptionsOf(command.flags, masks.First().blocks().grid());
+  const FolderReport report =
+      PlanFolder(command.flags, masks, {.threshold = command.reuse_threshold.value_or(0)}, options);
+  if (command.json) return PrintJson(FolderJson(report, options));
+  PrintHead(report.source, report.lanes, report.grid, report.density, options);
+  fmt::print("{}", FolderText(report));
+}
+
 void Run(const PlanCommand& command) {
+  if (IsFolder(command.flags)) return RunFolder(command);
+  if (command.reuse_threshold)
+    throw InputError("--reuse-threshold: is for a folder of masks; plans of one are not reused");
   const MaskFile mask = MaskOf(command.flags);
-  const PlanOptions options = OptionsOf(command.flags, mask);
+  const PlanOptions options = OptionsOf(command.flags, mask.layers.front().grid());
   const std::vector<PlannerSpec> specs = ParsePlanners(command.flags.planners, options.ranks);
   const bool one = command.flags.layer || mask.layers.size() == 1;
   if (!one && !command.out.empty())
@@ -163,6 +183,9 @@ void RegisterPlan(CLI::App& parent) {
   plan.add_option("--html", command->html,
                   "write a page here: work per rank, who computes what, timelines")
       ->type_name("FILE");
+  AddNumber(plan, "--reuse-threshold", command->reuse_threshold, {.min = 1, .max = 1e6},
+            "for a folder: plan a layer anew when its imbalance reaches this; default: when it "
+            "saves time");
   plan.footer(kExamples);
   plan.callback([command] { Run(*command); });
 }

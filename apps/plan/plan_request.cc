@@ -59,7 +59,8 @@ MaskFile Synthetic(const std::string& text) {
 }  // namespace
 
 void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
-  app.add_option("--mask", flags.mask, "a mask: .npy, with the .json beside it if there is one")
+  app.add_option("--mask", flags.mask,
+                 "a mask: .npy, with the .json beside it if there is one; or a folder of them")
       ->type_name("FILE");
   app.add_option(
          "--synthetic", flags.synthetic,
@@ -71,7 +72,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
             "plan for this many ranks");
   app.add_option(
          "--planner", flags.planners,
-         "comma list of ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, auto; or all")
+         "comma list of ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, dbsp:auto, "
+         "auto; or all")
       ->capture_default_str();
   AddNumber(app, "--head-dim", flags.head_dim, {.min = 1, .max = 1 << 16},
             "values per token and head");
@@ -107,6 +109,11 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
              "relative speed of each rank: 1,1,0.5,1");
 }
 
+bool IsFolder(const PlanFlags& flags) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(flags.mask, ignored) && flags.synthetic.empty();
+}
+
 std::string SourceOf(const PlanFlags& flags) {
   return flags.mask.empty() ? flags.synthetic : flags.mask;
 }
@@ -126,7 +133,7 @@ MaskFile MaskOf(const PlanFlags& flags) {
   return mask;
 }
 
-PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
+PlanOptions OptionsOf(const PlanFlags& flags, const BlockGrid& grid) {
   if (!flags.ranks) throw InputError("--for-ranks N is missing: how many ranks to plan for");
   PlanOptions options;
   options.ranks = static_cast<int32_t>(*flags.ranks);
@@ -140,7 +147,6 @@ PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask) {
                                                           : DbspBalance::kBoth;
   Cluster& cluster = options.cluster;
   cluster.wire.head_dim = flags.head_dim;
-  const BlockGrid& grid = mask.layers.front().grid();
   if (!flags.machine.empty()) {
     const Machine machine = ReadMachineFile(flags.machine);
     ApplyMachine(machine, grid, options);

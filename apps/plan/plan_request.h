@@ -33,7 +33,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags);
 
 // Throws InputError for what cannot be used.
 MaskFile MaskOf(const PlanFlags& flags);  // all layers
+bool IsFolder(const PlanFlags& flags);    // of masks, of a whole run
 std::string SourceOf(const PlanFlags& flags);
-PlanOptions OptionsOf(const PlanFlags& flags, const MaskFile& mask);
+PlanOptions OptionsOf(const PlanFlags& flags, const BlockGrid& grid);
 
 }  // namespace equitile

@@ -25,7 +25,7 @@ TimedPlan PlanWithClock(const PlannerSpec& spec, const LaneMasks& masks,
     timed.score =
         ScorePlan(timed.plan, masks, rows, options.cost, options.cluster, std::move(made.work));
     timed.plan_seconds = watch.Seconds();
-    if (spec.kind == PlannerKind::kAuto) timed.chosen = timed.plan.planner().Text();
+    if (Chooses(spec.kind)) timed.chosen = timed.plan.planner().Text();
     if (run == 0 || timed.plan_seconds < best.plan_seconds) best = std::move(timed);
   }
   return best;

@@ -150,9 +150,10 @@ void AddVerifyPlans(CLI::App& app, VerifyPlansRequest& request) {
   AddNumbers(app, "--ranks", request.ranks, {.min = 1, .max = 1024},
              "numbers of ranks, inside this process (not under mpirun)")
       ->each([&request](const std::string&) { request.ranks_given = true; });
-  app.add_option("--planner", request.planners,
-                 "comma list of ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, auto; "
-                 "or all")
+  app.add_option(
+         "--planner", request.planners,
+         "comma list of ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, dbsp:auto, auto; "
+         "or all")
       ->capture_default_str();
   AddNumber(app, "--head-dim", request.head_dim, {.min = kHeadDimStep, .max = kMaxHeadDim},
             "numbers per token and head");

@@ -50,12 +50,11 @@ constexpr Tolerance kNarrowWire{.latents = 0.1, .frames = 12.0};
 std::optional<Tolerance> ToleranceOf(const GenerateRequest& request, int64_t ranks) {
   if (ranks == 1) return std::nullopt;
   if (ParseDType(request.recipe.Text("wire")) != DType::kF32) return kNarrowWire;
-  const PlannerSpec spec =
-      ParsePlanner(request.recipe.Text("planner"), static_cast<int32_t>(ranks));
-  const bool may_split = spec.kind == PlannerKind::kAuto ? !request.recipe.IsOn("reproducible")
-                                                         : SplitsRows(spec, request.config.Passes(),
-                                                                      static_cast<int32_t>(ranks));
-  return may_split ? std::optional(kSplitRows) : std::nullopt;
+  const auto count = static_cast<int32_t>(ranks);
+  const PlannerSpec spec = ParsePlanner(request.recipe.Text("planner"), count);
+  return MaySplitRows(spec, request.config.Passes(), count, request.recipe.IsOn("reproducible"))
+             ? std::optional(kSplitRows)
+             : std::nullopt;
 }
 
 // The bytes that `generate -o x.mp4` would write.

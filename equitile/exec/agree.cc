@@ -55,6 +55,7 @@ void Visit(Bytes& bytes, Machine& machine) {
   bytes.Number(machine.threads);
   bytes.Number(machine.peak_gflops);
   bytes.Number(machine.pack_bytes_per_second);
+  bytes.Number(machine.launch_seconds);
   bytes.List(machine.kernel, [&](KernelRate& rate) {
     bytes.Number(rate.head_dim);
     bytes.Number(rate.block);

@@ -35,8 +35,10 @@ class Maker {
              .sizes = StripSizes(head_dim),
              .homes = homes,
              .home_rows = HomeRows(*homes, program.problem.lanes, rank),
-             .program = std::move(program)} {
-    out_.masks = masks;
+             .program = std::move(program),
+             .stages = {},
+             .masks = masks,
+             .tails = {}} {
     out_.stages.resize(out_.program.stages.size());
     for (const Task& task : out_.program.tasks) out_.is_ring |= task.kv_set != 0;
   }

@@ -36,6 +36,8 @@ Recipe AgreeOnRequest(Communicator& comm, const GenerateRequest& request,
   also.erase("seed");
   also.erase("target");
   also["--trace"] = request.options.trace.empty() ? "" : "given";
+  also["--export-masses"] = request.options.masses.empty() ? "" : "given";
+  also["--measure-mass"] = fmt::format("{}", request.options.measured_q_blocks);
   std::string& prompts = also["list of prompts"];
   for (const GenerateTask& task : request.tasks) prompts += task.prompt + '\n';
   std::map<std::string, uint64_t> hashes;

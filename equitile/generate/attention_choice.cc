@@ -22,13 +22,14 @@ void CheckMaskGrid(const MaskTable& mask, const std::string& path, const Generat
                    const WanConfig& model) {
   const TokenGrid video = VideoGrid(model, config);
   const std::optional<TokenGrid>& grid = mask.grid();
+  const TokenOrder home = grid ? grid->home : TokenOrder::kFHW;
+  if (home != video.home) {
+    throw InputError("{}: was made with token order {}, this run has {}; --token-order {} fits it",
+                     path, TokenOrderName(home), TokenOrderName(video.home), TokenOrderName(home));
+  }
   if (!grid || *grid == video) return;
   if (grid->text_before != 0 || grid->text_after != 0) {
     throw InputError("{}: has text tokens; the self-attention of Wan has none", path);
-  }
-  if (grid->home != video.home) {
-    throw InputError("{}: was made with token order {}, this run has {}", path,
-                     TokenOrderName(grid->home), TokenOrderName(video.home));
   }
   throw InputError(
       "{}: is for a grid of {}x{}x{} tokens (frames, height, width), the video has "

@@ -1,11 +1,33 @@
 #include "equitile/generate/attention_report.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace equitile {
+namespace {
+
+Json MeanOf(const std::vector<double>& values) {
+  if (values.empty()) return nullptr;
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+// The value that a twentieth of them do not exceed.
+Json FifthPercentileOf(std::vector<double> values) {
+  if (values.empty()) return nullptr;
+  const auto at = values.begin() + (std::ssize(values) - 1) / 20;
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+}  // namespace
 
 Json AttentionTotals(const LayerAttention& attention) {
   const RunStats totals = attention.Totals();
-  double masks = 0;
-  for (const LayerRecord& record : attention.records()) masks += record.mask_seconds;
+  double masks = 0, watch = 0;
+  for (const LayerRecord& record : attention.records()) {
+    masks += record.mask_seconds;
+    watch += record.watch_seconds;
+  }
   return {{"runs", attention.records().size()},
           {"seconds", totals.seconds},
           {"compute_seconds", totals.compute_seconds},
@@ -13,6 +35,7 @@ Json AttentionTotals(const LayerAttention& attention) {
           {"wait_seconds", totals.wait_seconds},
           {"plan_seconds", attention.PlanSeconds()},
           {"mask_seconds", masks},
+          {"watch_seconds", watch},
           {"bytes_sent", totals.bytes_sent},
           {"bytes_received", totals.bytes_received},
           {"buffer_bytes", totals.buffer_bytes}};
@@ -28,12 +51,13 @@ Json AttentionLayouts(const LayerAttention& attention) {
 }
 
 Json SparsitySummary(const LayerAttention& attention) {
-  double all = 0, sparse = 0, held = 0;
-  int64_t sparse_calls = 0, held_calls = 0;
+  double all = 0, sparse = 0;
+  int64_t sparse_calls = 0;
+  std::vector<double> held;  // by all lanes of all calls
   const LayerRecord* first = nullptr;
   for (const LayerRecord& record : attention.records()) {
     all += record.density;
-    if (record.mass_held) held += *record.mass_held, ++held_calls;
+    held.insert(held.end(), record.mass_held.begin(), record.mass_held.end());
     if (record.density == 1.0) continue;
     if (first == nullptr) first = &record;
     sparse += record.density;
@@ -44,13 +68,13 @@ Json SparsitySummary(const LayerAttention& attention) {
                   {"sparse_density", nullptr},
                   {"first_sparse_step", nullptr},
                   {"first_sparse_sigma", nullptr},
-                  {"mass_held", nullptr}};
+                  {"mass_held", MeanOf(held)},
+                  {"mass_held_p5", FifthPercentileOf(held)}};
   if (first != nullptr) {
     summary["sparse_density"] = sparse / static_cast<double>(sparse_calls);
     summary["first_sparse_step"] = first->step + 1;
     summary["first_sparse_sigma"] = first->sigma;
   }
-  if (held_calls > 0) summary["mass_held"] = held / static_cast<double>(held_calls);
   return summary;
 }
 
@@ -61,12 +85,14 @@ Json AttentionCalls(const LayerAttention& attention) {
                      {"layer", r.layer},
                      {"sigma", r.sigma},
                      {"density", r.density},
-                     {"mass_held", r.mass_held ? Json(*r.mass_held) : Json(nullptr)},
+                     {"mass_held", MeanOf(r.mass_held)},
+                     {"mass_held_p5", FifthPercentileOf(r.mass_held)},
                      {"planner", r.planner},
                      {"plan_made", r.plan_made},
                      {"rho_before", r.rho_before},
                      {"rho_after", r.rho_after},
                      {"mask_seconds", r.mask_seconds},
+                     {"watch_seconds", r.watch_seconds},
                      {"plan_seconds", r.plan_seconds},
                      {"attention_seconds", r.run.seconds},
                      {"compute_seconds", r.run.compute_seconds},

@@ -91,7 +91,7 @@ bool Pipeline::CanMeasure() {
 
 void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
   // Rates decide between layouts, and on making plans anew.
-  if (comm_.size() == 1 || ParsePlannerKind(options_.planner) != PlannerKind::kAuto) return;
+  if (comm_.size() == 1 || !Chooses(ParsePlannerKind(options_.planner))) return;
   Machine machine;
   if (options_.machine) {
     machine = AgreeOnMachine(comm_, *options_.machine);
@@ -104,7 +104,7 @@ void Pipeline::PlanForMachine(const BlockGrid& grid, PlanOptions& plan) {
 }
 
 // Masks are a video's own; the plans made for them may serve the next one too.
-void Pipeline::PrepareAttention(const GenerationConfig& config) {
+void Pipeline::PrepareAttention(const GenerationConfig& config, const WatchOptions& watching) {
   const int64_t tokens = VideoTokens(config_, config), passes = config.Passes();
   const SourceContext context{
       .comm = &comm_,
@@ -114,27 +114,32 @@ void Pipeline::PrepareAttention(const GenerationConfig& config) {
       .token_grid = VideoGrid(config_, config),
       .head_dim = config_.head_dim,
       .layers = config_.layers,
-      .sigmas = MakeSchedule(config.sampler, config.steps, config.flow_shift).sigmas};
+      .sigmas = MakeSchedule(config.sampler, config.steps, config.flow_shift).sigmas,
+      .executor = executor_.get()};
   std::unique_ptr<MaskSource> source = MakeMaskSource(options_.sparsity, context);
+  std::unique_ptr<AttentionWatch> watch;
+  if (watching.IsAnything())
+    watch = std::make_unique<AttentionWatch>(*executor_, context, watching);
   cache_.reset();
   if (options_.sparsity.cache_bound) {
     cache_ = std::make_unique<EasyCache>(EasyCacheOptions{
         .bound = *options_.sparsity.cache_bound, .first_steps = options_.sparsity.ComputedSteps()});
   }
   if (attention_ != nullptr && tokens == attention_tokens_ && passes == attention_passes_) {
-    attention_->Begin(std::move(source));
+    attention_->Begin(std::move(source), std::move(watch));
     return;
   }
   PlanOptions plan = options_.plan;
   PlanForMachine(context.grid, plan);
   attention_ =
-      std::make_unique<LayerAttention>(*executor_, std::move(source),
+      std::make_unique<LayerAttention>(*executor_, nullptr,
                                        LayerAttention::Options{.planner = options_.planner,
                                                                .plan = std::move(plan),
                                                                .rule = options_.rule,
                                                                .trace = options_.trace,
                                                                .head_dim = config_.head_dim,
                                                                .layers = config_.layers});
+  attention_->Begin(std::move(source), std::move(watch));
   attention_tokens_ = tokens;
   attention_passes_ = passes;
 }
@@ -208,7 +213,7 @@ std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, i
 DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows& prompt,
                                 const PromptRows& negative, const DenoiseHooks& hooks) {
   if (!Load()) return {};
-  PrepareAttention(config);
+  PrepareAttention(config, hooks.watch);
   RestoreSparsity(hooks.resume != nullptr ? hooks.resume_sparsity : nullptr);
   std::vector<WanText> texts;
   texts.push_back(transformer_->Text(prompt, config.text_rows));

@@ -69,6 +69,7 @@ struct DenoiseHooks {
   std::function<void(const DenoiseStep& step)> after_step;  // rank 0
   const DenoiseState* resume = nullptr;                     // rank 0
   const SourceState* resume_sparsity = nullptr;             // rank 0, with `resume`
+  WatchOptions watch = {};                                  // of self-attention; all ranks
 };
 
 // One per rank; every call is collective. One video at a time.
@@ -116,7 +117,7 @@ class Pipeline {
   bool LoadTransformer();
   std::vector<PromptRows> EncodeHere(std::span<const std::string> prompts, int64_t text_rows);
   Shape LatentShape(const GenerationConfig& config) const;
-  void PrepareAttention(const GenerationConfig& config);
+  void PrepareAttention(const GenerationConfig& config, const WatchOptions& watching);
   void RestoreSparsity(const SourceState* state);
   bool CanMeasure();
   void PlanForMachine(const BlockGrid& grid, PlanOptions& plan);

@@ -57,15 +57,22 @@ FieldType WeightsType() {
   return type;
 }
 
+FieldType TokenOrderType() {
+  FieldType type = Text("ORDER");
+  type.check = [](std::string_view, std::string_view text) {
+    return TokenOrderName(ParseTokenOrder(text));
+  };
+  return type;
+}
+
 // Whether another layout would give other bits: rows may be split between ranks, or what travels
 // between them is rounded.
 bool LayoutMatters(const Recipe& recipe) {
   const auto ranks = static_cast<int32_t>(recipe.Integer("ranks"));
   if (ranks <= 1) return false;
   if (recipe.Text("wire") != "f32") return true;
-  const PlannerSpec spec = ParsePlanner(recipe.Text("planner"), ranks);
-  return spec.kind == PlannerKind::kAuto ? !recipe.IsOn("reproducible")
-                                         : SplitsRows(spec, recipe.Config().Passes(), ranks);
+  return MaySplitRows(ParsePlanner(recipe.Text("planner"), ranks), recipe.Config().Passes(), ranks,
+                      recipe.IsOn("reproducible"));
 }
 
 bool AttentionIsSparse(const Recipe& recipe) {
@@ -183,8 +190,8 @@ std::vector<RecipeField> MakeFields() {
        .type = AttentionType(),
        .initial = "dense",
        .help = "dense, observe, predict, pattern[:FILE], pattern+predict[:FILE], mask:FILE, svg, "
-               "radial, sta, sparge, window:spatial, window:temporal; with dials as in "
-               "predict:mass=0.95,min=0.05,refresh=1,tail=mean or "
+               "radial, sta, sparge, window:spatial, window:temporal, oracle; with dials as in "
+               "predict:mass=0.95,min=0.05,refresh=1,tail=mean,guard=0 or "
                "observe:mass=0.99,at=STEP,refresh=never,tail=mean"},
       {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
       {.name = "number of dense steps",
@@ -226,6 +233,20 @@ std::vector<RecipeField> MakeFields() {
        .initial = "none",
        .since = "0.2.0",
        .help = "easy[:0.05]: whole steps are skipped while little changes; none"},
+      {.name = "token order",
+       .flags = "--token-order",
+       .key = "token_order",
+       .type = TokenOrderType(),
+       .initial = "fhw",
+       .since = "0.2.0",
+       .help =
+           "how the transformer lines up the video's tokens, and so blocks and homes: fhw (frame, "
+           "height, width) or another order of the three, hilbert, tiles:FxHxW",
+       .member = {.get = {},
+                  .set =
+                      [](Config& config, const std::string& text) {
+                        config.token_order = ParseTokenOrder(text);
+                      }}},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",
@@ -245,7 +266,8 @@ std::vector<RecipeField> MakeFields() {
        .type = Planner(),
        .initial = "auto",
        .where = LayoutMatters,
-       .help = "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR"},
+       .help = "auto, fractional, ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, dbsp:auto (db-SP "
+               "as published: the best dbsp:UxR of every layer and step)"},
       {.name = "number of ranks",
        .key = "ranks",
        .type = WholeNumber({.min = 1, .max = INT32_MAX}),
@@ -271,7 +293,8 @@ std::vector<RecipeField> MakeFields() {
        .type = RealNumber({.min = 1, .max = 1e6}),
        .where = LayoutMatters,
        .since = "0.2.0",
-       .help = "plan a layer anew when its imbalance reaches this; default: when it saves time"},
+       .help = "plan a layer anew when its imbalance reaches this; default: when it saves time, "
+               "1.10 for dbsp:auto"},
       {.name = "file of the machine",
        .flags = "--machine",
        .key = "machine",

@@ -16,11 +16,21 @@
 #include "equitile/kernel/target.h"
 #include "equitile/model/text/text_clean.h"
 #include "equitile/plan/planners/planner.h"
+#include "equitile/sparsity/attention_watch.h"
 
 namespace equitile {
 namespace {
 
 namespace fs = std::filesystem;
+
+void MakeFolder(const fs::path& folder, bool is_dry) {
+  CheckWritable(folder);
+  if (is_dry) return;
+  std::error_code error;
+  if (fs::create_directory(folder, error); error) {
+    throw InputError("{}: cannot be made: {}", folder.string(), error.message());
+  }
+}
 
 // Folders of numbered pictures get their names from us where there are several, so we make them
 // too.
@@ -33,13 +43,29 @@ void CheckVideo(const GenerateRequest& request, const GenerateTask& task) {
   const fs::path folder = PictureFolder(task.output);
   std::error_code error;
   if (!fs::exists(folder, error)) {
-    CheckWritable(folder);
+    MakeFolder(folder, request.options.is_dry);
     if (request.options.is_dry) return;
-    if (fs::create_directory(folder, error); error) {
-      throw InputError("{}: cannot be made: {}", folder.string(), error.message());
-    }
   }
   CheckVideoOutput(task.output, options);
+}
+
+// A folder for a file per step and layer. Whoever reads it takes all that it holds for one run.
+void CheckExport(const GenerateRequest& request, const fs::path& folder) {
+  const bool is_dry = request.options.is_dry;
+  if (folder.empty()) return;
+  std::error_code error;
+  if (!fs::exists(folder, error)) MakeFolder(folder, is_dry);
+  if (is_dry && !fs::exists(folder, error)) return;
+  if (!fs::is_directory(folder, error)) throw InputError("{}: is not a folder", folder.string());
+  if (!is_dry) CheckWritable(folder / CallFileName(0, 0));
+  if (request.options.resumes) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".npy") continue;
+    throw InputError(
+        "{}: holds files of an earlier run, which would mix with those of this one; give another "
+        "folder, or --resume that run",
+        folder.string());
+  }
 }
 
 // Every file that the request reads or writes, with what it is; none may be written over another.
@@ -68,6 +94,14 @@ void CheckFiles(const GenerateRequest& request) {
     }
     if (!request.options.is_dry && !IsNumberedPng(path)) CheckWritable(path);
   };
+  const auto fills = [&](const fs::path& folder, const char* what) {
+    if (folder.empty()) return;
+    if (const auto [other, is_new] = add(folder, what); !is_new) {
+      throw InputError("{}: cannot hold both {} and {}; give another folder", folder.string(),
+                       other->second, what);
+    }
+    CheckExport(request, folder);
+  };
   for (const GenerateTask& task : request.tasks) {
     writes(task.output, "the video");
     writes(task.save_latents, "the latents");
@@ -75,6 +109,8 @@ void CheckFiles(const GenerateRequest& request) {
     writes(task.sidecar, "the parameters of the run");
     writes(task.perf_dump, "the seconds of the run");
     writes(task.preview, "the preview");
+    fills(task.masks, "the masks of all steps");
+    fills(task.masses, "the masses of all steps");
   }
   writes(request.options.trace, "the trace");
 }

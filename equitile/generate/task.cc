@@ -63,6 +63,8 @@ void NameFiles(const Recipe& recipe, const RunOptions& options, size_t number, G
   task.output = named(OutputOf(recipe, "output"));
   task.save_latents = named(OutputOf(recipe, "save_latents"));
   task.perf_dump = named(options.perf_dump);
+  task.masks = named(options.masks);
+  task.masses = named(options.masses);
   if (task.Name().empty()) {
     throw InputError("where shall the video go? give -o FILE (or --save-latents FILE)");
   }

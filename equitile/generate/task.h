@@ -20,6 +20,7 @@ struct GenerateTask {
   std::filesystem::path sidecar = {};
   std::filesystem::path perf_dump = {};
   std::filesystem::path preview = {};
+  std::filesystem::path masks = {}, masses = {};  // folders; "": none
 
   // What messages call it.
   const std::filesystem::path& Name() const { return output.empty() ? save_latents : output; }
@@ -33,6 +34,8 @@ struct RunOptions {
   VideoFiles files = VideoFiles::kWritten;
   std::string prompts = {};  // a file, instead of the recipe's prompt; its outputs get numbers
   std::string perf_dump = {}, trace = {};
+  std::string masks = {}, masses = {};  // folders, a file per step and layer
+  int64_t measured_q_blocks = 0;        // of each lane, for the mass that masks hold; 0: none
   bool resumes = false;
   std::string resume = {};  // a file, or "": beside the output
   bool allows_other_target = false;

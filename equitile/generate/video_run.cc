@@ -148,6 +148,9 @@ class RankRun {
     hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
     hooks.resume = resume ? &resume->state : nullptr;
     hooks.resume_sparsity = resume ? &resume->sparsity : nullptr;
+    hooks.watch = {.masks = task.masks,
+                   .masses = task.masses,
+                   .sampled_q_blocks = request_.options.measured_q_blocks};
     const Stopwatch watch;
     const DenoiseResult result = pipeline_->Denoise(config, rows[index + 1], rows[0], hooks);
     seconds_.steps = watch.Seconds() - seconds_.checkpoints;

@@ -18,6 +18,7 @@ std::string MachineFileText(const Machine& machine) {
                {"pack_bytes_per_second", machine.pack_bytes_per_second},
                {"kernel", Json::array()},
                {"links", Json::array()}};
+  if (machine.launch_seconds > 0) json["launch_seconds"] = machine.launch_seconds;
   for (const KernelRate& rate : machine.kernel) {
     json["kernel"].push_back({{"head_dim", rate.head_dim},
                               {"block", rate.block},
@@ -37,19 +38,22 @@ std::string MachineFileText(const Machine& machine) {
 Machine ParseMachineFile(std::string_view text, std::string_view name) {
   const Json document = ParseJson(text, name);
   const JsonValue root(document, name);
-  root.CheckKeys({"version", "target", "threads", "peak_gflops", "pack_bytes_per_second", "kernel",
-                  "links", "node_of"});
+  root.CheckKeys({"version", "target", "threads", "peak_gflops", "pack_bytes_per_second",
+                  "launch_seconds", "kernel", "links", "node_of"});
   if (root["version"].Integer(0, INT32_MAX) != kVersion)
     root["version"].Fail("this program reads version {}", kVersion);
   Machine machine{.target = root["target"].Text(),
                   .threads = root["threads"].Integer(1, INT32_MAX),
                   .peak_gflops = root["peak_gflops"].Number(0, kHuge),
                   .pack_bytes_per_second = 0,
+                  .launch_seconds = 0,
                   .kernel = {},
                   .links = {},
                   .node_of = {}};
   if (const auto pack = root.Find("pack_bytes_per_second"))
     machine.pack_bytes_per_second = pack->Number(0, kHuge);
+  if (const auto launch = root.Find("launch_seconds"))
+    machine.launch_seconds = launch->Number(0, kHuge);
   const JsonValue kernel = root["kernel"];
   for (int64_t i = 0; i < kernel.Size(); ++i) {
     const JsonValue rate = kernel.At(i);

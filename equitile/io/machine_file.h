@@ -10,8 +10,8 @@
 namespace equitile {
 
 // {"version": 1, "target", "threads", "peak_gflops",
-// "pack_bytes_per_second" (may be missing), "kernel": [{"head_dim", "block", "dtype",
-// "gflops", "row_seconds"}],
+// "pack_bytes_per_second", "launch_seconds" (may be missing), "kernel": [{"head_dim", "block",
+// "dtype", "gflops", "row_seconds"}],
 //  "links": [{"class": "network" | "node" | "cable", "latency_seconds", "bytes_per_second"}],
 //  "node_of": [node of every rank that measured the links] (may be missing)}
 std::string MachineFileText(const Machine& machine);

@@ -1,6 +1,7 @@
 #include "equitile/io/mask_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <string>
@@ -290,6 +291,29 @@ void WriteMaskFile(const std::filesystem::path& path, const MaskFile& mask) {
   if (mask.steps > 0) shape.insert(shape.begin(), steps);
   WriteTextFile(DescriptionPath(path), Describe(mask).dump(2) + "\n");
   WriteNpy(path, NpyType::kBool, shape, Unpack(mask.layers));
+}
+
+void WriteMassFile(const std::filesystem::path& path, const MaskFile& mask,
+                   std::span<const float> masses) {
+  EQ_CHECK(mask.layers.size() == 1 && !mask.has_layer_axis);
+  const BlockMask& blocks = mask.layers.front();
+  if (DescriptionPath(path) == path) NotCalledNpy(path);
+  WriteTextFile(DescriptionPath(path), Describe(mask).dump(2) + "\n");
+  WriteNpy(path, NpyType::kFloat32,
+           std::array{blocks.LaneCount(), blocks.QBlocks(), blocks.KvBlocks()},
+           std::as_bytes(masses));
+}
+
+MaskFile MaskFileOf(const LaneMasks& masks, const TokenGrid& grid, int64_t step, int64_t layer) {
+  MaskFile file;
+  file.layers.push_back(masks.blocks());
+  file.orders = masks.orders();
+  if (file.orders.empty()) file.orders.assign(static_cast<size_t>(file.lanes().Count()), grid.home);
+  file.tails = masks.tails();
+  file.grid = grid;
+  file.layer = layer;
+  file.step = step;
+  return file;
 }
 
 MaskFile WithBatch(const MaskFile& mask, int64_t batch) {

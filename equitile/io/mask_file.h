@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "equitile/pattern/lane_masks.h"
@@ -35,12 +36,20 @@ struct MaskFile {
   LaneMasks MasksOf(size_t index) const;  // layers[index] with what belongs to it
 };
 
+// Masks of one layer in one step, for a run whose tokens lie on `grid`.
+MaskFile MaskFileOf(const LaneMasks& masks, const TokenGrid& grid, int64_t step, int64_t layer);
+
 // Throws InputError, with the file's name, for whatever is not as above or does not fit together.
 MaskFile ReadMaskFile(const std::filesystem::path& path);
 
 // Both files, each atomically; between the two a reader may find the new description beside the old
 // array.
 void WriteMaskFile(const std::filesystem::path& path, const MaskFile& mask);
+
+// Block masses in place of a mask of one layer: float32 [lanes, q_blocks, kv_blocks], beside the
+// description of that mask.
+void WriteMassFile(const std::filesystem::path& path, const MaskFile& mask,
+                   std::span<const float> masses);
 
 // The mask for `batch` items: itself if it has as many; a mask of one item is repeated. Throws
 // InputError otherwise.

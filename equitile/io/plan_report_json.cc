@@ -43,6 +43,8 @@ Json LinkJson(const Link& link) {
   return {{"latency_seconds", link.latency_seconds}, {"bytes_per_second", link.bytes_per_second}};
 }
 
+}  // namespace
+
 Json ClusterJson(const Cluster& cluster) {
   Json json = {{"gflops", cluster.gflops},
                {"row_seconds", cluster.row_seconds},
@@ -56,8 +58,6 @@ Json ClusterJson(const Cluster& cluster) {
   if (!cluster.speeds.empty()) json["speeds"] = cluster.speeds;
   return json;
 }
-
-}  // namespace
 
 Json PlanReportJson(const PlanReport& report, bool details) {
   Json json = {{"planner", report.planner},

@@ -20,6 +20,7 @@ struct MaskReport {
   std::vector<PlanReport> plans;  // best first
 };
 
+Json ClusterJson(const Cluster& cluster);
 Json PlanReportJson(const PlanReport& report, bool details);
 
 // {"mask", "ranks", "plans", "cost", "cluster"}, with "layer" first where there is one.

@@ -7,12 +7,13 @@ namespace {
 
 // The element of a token at (c, dt, dy, dx) lies at token_offset + c * strides[0] + ...
 template <typename Visit>
-void ForEachToken(const ConstView& latent, const PatchSize& patch, int64_t first_token,
-                  int64_t count, const Visit& visit) {
+void ForEachToken(const ConstView& latent, const PatchSize& patch, std::span<const int32_t> places,
+                  int64_t first_token, int64_t count, const Visit& visit) {
   const int64_t height = latent.Extent(2) / patch.height, width = latent.Extent(3) / patch.width;
   for (int64_t t = 0; t < count; ++t) {
-    const int64_t token = first_token + t, w = token % width, h = token / width % height,
-                  f = token / width / height;
+    const int64_t token = first_token + t;
+    const int64_t place = places.empty() ? token : places[static_cast<size_t>(token)];
+    const int64_t w = place % width, h = place / width % height, f = place / width / height;
     visit(t, latent.Offset(0, f * patch.frames, h * patch.height, w * patch.width));
   }
 }
@@ -39,10 +40,10 @@ TokenGrid PatchGrid(const ConstView& latent, const PatchSize& patch) {
 }
 
 void GatherPatches(const ConstView& latent, const PatchSize& patch, int64_t first_token,
-                   int64_t count, float* rows) {
+                   int64_t count, float* rows, std::span<const int32_t> places) {
   const float* data = latent.DataAs<float>();
   const int64_t channels = latent.Extent(0), features = channels * patch.Elements();
-  ForEachToken(latent, patch, first_token, count, [&](int64_t t, int64_t offset) {
+  ForEachToken(latent, patch, places, first_token, count, [&](int64_t t, int64_t offset) {
     float* to = rows + t * features;
     for (int64_t c = 0; c < channels; ++c) {
       for (int64_t dt = 0; dt < patch.frames; ++dt) {
@@ -56,10 +57,10 @@ void GatherPatches(const ConstView& latent, const PatchSize& patch, int64_t firs
 }
 
 void ScatterPatches(const float* rows, const PatchSize& patch, int64_t first_token, int64_t count,
-                    const View& latent) {
+                    const View& latent, std::span<const int32_t> places) {
   float* data = latent.DataAs<float>();
   const int64_t channels = latent.Extent(0), features = channels * patch.Elements();
-  ForEachToken(latent, patch, first_token, count, [&](int64_t t, int64_t offset) {
+  ForEachToken(latent, patch, places, first_token, count, [&](int64_t t, int64_t offset) {
     const float* from = rows + t * features;
     for (int64_t dt = 0; dt < patch.frames; ++dt) {
       for (int64_t dy = 0; dy < patch.height; ++dy) {

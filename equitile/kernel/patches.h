@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "equitile/pattern/token_grid.h"
 #include "equitile/tensor/view.h"
@@ -22,13 +23,14 @@ struct PatchSize {
 TokenGrid PatchGrid(const ConstView& latent, const PatchSize& patch);
 
 // rows [count][channels * patch]: feature ((c * p_t + dt) * p_h + dy) * p_w + dx of a token is
-// latent[c, f p_t + dt, h p_h + dy, w p_w + dx]. latent: f32, any strides.
+// latent[c, f p_t + dt, h p_h + dy, w p_w + dx]. latent: f32, any strides. places: where tokens lie
+// in the video (PlaceOfToken); empty: at their own numbers.
 void GatherPatches(const ConstView& latent, const PatchSize& patch, int64_t first_token,
-                   int64_t count, float* rows);
+                   int64_t count, float* rows, std::span<const int32_t> places = {});
 
 // The way back, rows [count][patch * channels] with feature ((dt * p_h + dy) * p_w + dx) * channels
 // + c. Other tokens' elements of `latent` are left as they are.
 void ScatterPatches(const float* rows, const PatchSize& patch, int64_t first_token, int64_t count,
-                    const View& latent);
+                    const View& latent, std::span<const int32_t> places = {});
 
 }  // namespace equitile

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "equitile/pattern/token_place.h"
 #include "equitile/tensor/tensor.h"
 
 namespace equitile {
@@ -58,6 +59,36 @@ TEST(Patches, ChannelFastestOnTheWayOut) {
       }
     }
   }
+}
+
+// Any numbering of tokens: each row is that of the token's place, and finds its way back there.
+TEST(Patches, FollowThePlacesOfTokens) {
+  const PatchSize patch;
+  const Tensor latent = Counted({2, 3, 4, 6});
+  TokenGrid grid = PatchGrid(latent, patch);
+  grid.home = TokenOrder::kHilbert;
+  const std::vector<int32_t> places = PlaceOfToken(grid);
+  const auto tokens = static_cast<size_t>(grid.VideoTokens());
+  const size_t features = 2 * 4;
+  std::vector<float> natural(tokens * features), rows(tokens * features);
+  GatherPatches(latent, patch, 0, grid.VideoTokens(), natural.data());
+  GatherPatches(latent, patch, 0, 5, rows.data(), places);
+  GatherPatches(latent, patch, 5, grid.VideoTokens() - 5, rows.data() + 5 * features, places);
+  Tensor there = Tensor::Zeros(DType::kF32, latent.shape());
+  Tensor back = Tensor::Zeros(DType::kF32, latent.shape());
+  ScatterPatches(natural.data(), patch, 0, grid.VideoTokens(), there);
+  ScatterPatches(rows.data(), patch, 0, 5, back, places);
+  ScatterPatches(rows.data() + 5 * features, patch, 5, grid.VideoTokens() - 5, back, places);
+  bool moves = false;
+  for (size_t t = 0; t < tokens; ++t) {
+    const auto place = static_cast<size_t>(places[t]);
+    moves = moves || place != t;
+    for (size_t i = 0; i < features; ++i)
+      EXPECT_EQ(rows[t * features + i], natural[place * features + i]) << t;
+  }
+  EXPECT_TRUE(moves);
+  for (int64_t i = 0; i < latent.Elements(); ++i)
+    EXPECT_EQ(back.DataAs<float>()[i], there.DataAs<float>()[i]) << i;
 }
 
 TEST(Patches, StridedLatents) {

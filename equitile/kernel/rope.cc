@@ -5,6 +5,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/kernel/strips.h"
+#include "equitile/pattern/token_place.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "equitile/kernel/rope.cc"
@@ -16,17 +17,20 @@
 #define EQUITILE_KERNEL_ROPE_ONCE_
 namespace equitile {
 
-// Consecutive tokens mostly differ in their width position only, so only that part is copied anew.
+// Consecutive tokens mostly differ in one position only, so only that part is copied anew.
 class RopeTable::Walk {
  public:
   Walk(const RopeTable& table, int64_t token)
       : table_(table),
+        token_(token),
         at_{token / table.width_ / table.height_, token / table.width_ % table.height_,
             token % table.width_} {
+    if (!table.positions_.empty()) std::ranges::copy(Listed(), at_);
     for (int axis = 0; axis < 3; ++axis) Fill(axis);
   }
 
   void Next() {
+    if (!table_.positions_.empty()) return NextListed();
     if (++at_[2] == table_.width_) {
       at_[2] = 0;
       if (++at_[1] == table_.height_) {
@@ -43,6 +47,20 @@ class RopeTable::Walk {
   const float* sin() const { return sin_; }
 
  private:
+  const std::array<int32_t, 3>& Listed() const {
+    return table_.positions_[static_cast<size_t>(token_)];
+  }
+
+  void NextListed() {
+    if (++token_ == std::ssize(table_.positions_)) return;  // past the last token
+    const std::array<int32_t, 3>& next = Listed();
+    for (int axis = 0; axis < 3; ++axis) {
+      if (at_[axis] == next[static_cast<size_t>(axis)]) continue;
+      at_[axis] = next[static_cast<size_t>(axis)];
+      Fill(axis);
+    }
+  }
+
   void Fill(int a) {
     const Axis& axis = table_.axes_[a];
     const int64_t from = at_[a] * axis.channels;
@@ -51,6 +69,7 @@ class RopeTable::Walk {
   }
 
   const RopeTable& table_;
+  int64_t token_;
   int64_t at_[3];
   alignas(64) float cos_[kMaxHeadDim];
   alignas(64) float sin_[kMaxHeadDim];
@@ -158,6 +177,10 @@ RopeTable::RopeTable(const TokenGrid& grid, int64_t head_dim)
       }
     }
     begin += axis.channels;
+  }
+  for (const int32_t place : PlaceOfToken(grid)) {
+    const auto width = static_cast<int32_t>(width_), height = static_cast<int32_t>(height_);
+    positions_.push_back({place / width / height, place / width % height, place % width});
   }
 }
 

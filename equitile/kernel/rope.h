@@ -2,8 +2,10 @@
 // adjacent channels by the token's place in the video, for one head at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/pattern/token_grid.h"
@@ -13,7 +15,7 @@ namespace equitile {
 // Angles of one video. Channels of a head belong to the axes in this order: frames, height, width;
 // height and width have 2 floor(head_dim / 6) each, frames the rest. Pair i of an axis with n
 // channels turns by position * 10000^(-2i/n). Stored per axis and position, not per token: a few
-// kilobytes that stay in L1.
+// kilobytes that stay in L1. Tokens are numbered along the grid's home order.
 class RopeTable {
  public:
   RopeTable() = default;
@@ -36,6 +38,7 @@ class RopeTable {
 
   int64_t head_dim_ = 0, height_ = 1, width_ = 1;
   Axis axes_[3];
+  std::vector<std::array<int32_t, 3>> positions_;  // [tokens]; empty: at home in fhw
 };
 
 // One head of a norm over all heads: channels [head_dim] of a token are x * inverse_rms * weight.

@@ -8,6 +8,7 @@
 
 #include "equitile/base/rng.h"
 #include "equitile/kernel/target_testing.h"
+#include "equitile/pattern/token_place.h"
 
 namespace equitile {
 namespace {
@@ -104,6 +105,34 @@ TEST_P(RopeTest, TokensDoNotDependOnTheCall) {
                       parts.data() + begin * kHeadDim);
   }
   EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0);
+}
+
+// In any order at home a token turns by its own place in the video, in calls of any size.
+TEST_P(RopeTest, OrdersAtHomeTurnByPlace) {
+  constexpr int64_t kHeadDim = 40;
+  for (TokenOrder home : {TokenOrder::kHilbert, TokenOrder::kHWF, TokenOrder::Tiles(2, 2, 3)}) {
+    TokenGrid grid = Grid(3, 4, 5);
+    const RopeTable natural(grid, kHeadDim);
+    grid.home = home;
+    const RopeTable rope(grid, kHeadDim);
+    const std::vector<int32_t> places = PlaceOfToken(grid);
+    const int64_t tokens = grid.VideoTokens();
+    const auto x = Random(tokens * kHeadDim, 1), inverse = Random(tokens, 2),
+               weight = Random(kHeadDim, 3);
+    std::vector<float> rows(x.size()), row(kHeadDim);
+    for (int64_t begin = 0; begin < tokens; begin += 7) {
+      const NormedHead part = {x.data() + begin * kHeadDim, kHeadDim, inverse.data() + begin,
+                               weight.data()};
+      NormAndRotateRows(part, rope, begin, std::min<int64_t>(7, tokens - begin),
+                        rows.data() + begin * kHeadDim);
+    }
+    for (int64_t t = 0; t < tokens; ++t) {
+      const NormedHead one = {x.data() + t * kHeadDim, kHeadDim, inverse.data() + t, weight.data()};
+      NormAndRotateRows(one, natural, places[static_cast<size_t>(t)], 1, row.data());
+      EXPECT_EQ(std::memcmp(row.data(), rows.data() + t * kHeadDim, kHeadDim * sizeof(float)), 0)
+          << TokenOrderName(home) << " token " << t;
+    }
+  }
 }
 
 TEST_P(RopeTest, FirstTokenIsOnlyNormed) {

@@ -38,7 +38,7 @@ uint64_t HashOf(const LaneMasks::Parts& parts) {
 
 }  // namespace
 
-LaneMasks::LaneMasks(BlockMask blocks) : LaneMasks(Parts{.blocks = std::move(blocks)}) {}
+LaneMasks::LaneMasks(BlockMask blocks) : LaneMasks({std::move(blocks), {}, {}, {}}) {}
 
 LaneMasks::LaneMasks(Parts parts) {
   CheckCount(parts.orders, "token orders", parts.blocks.LaneCount());

@@ -16,19 +16,20 @@ struct NamedKind {
   std::string_view dials;  // comma list
 };
 
-constexpr std::array<NamedKind, 12> kKinds = {{
+constexpr std::array<NamedKind, 13> kKinds = {{
     {"dense", AttentionKind::kDense, false, false, ""},
     {"mask", AttentionKind::kMask, true, true, ""},
     {"pattern", AttentionKind::kPattern, false, true, ""},
-    {"predict", AttentionKind::kPredict, false, true, "mass,min,refresh,tail"},
+    {"predict", AttentionKind::kPredict, false, true, "mass,min,refresh,tail,guard"},
     {"observe", AttentionKind::kObserve, false, true, "mass,min,at,refresh,tail"},
-    {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail"},
+    {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail,guard"},
     {"svg", AttentionKind::kSvg, false, false, "density"},
     {"radial", AttentionKind::kRadial, false, false, ""},
     {"sta", AttentionKind::kSta, false, false, "density"},
     {"sparge", AttentionKind::kSparge, false, false, "density"},
     {"window:spatial", AttentionKind::kWindowSpatial, false, false, "density"},
     {"window:temporal", AttentionKind::kWindowTemporal, false, false, "density"},
+    {"oracle", AttentionKind::kOracle, false, false, "density,tail"},
 }};
 
 const NamedKind& Named(AttentionKind kind) { return kKinds[static_cast<size_t>(kind)]; }
@@ -63,6 +64,10 @@ AttentionSpec DefaultsOf(AttentionKind kind) {
     case AttentionKind::kWindowSpatial:
     case AttentionKind::kWindowTemporal:
       spec.density = 0.30;
+      break;
+    case AttentionKind::kOracle:
+      spec.density = 0.25;
+      spec.tail = Tail::kMean;
       break;
     case AttentionKind::kSparge:
       spec.density = 0.50;
@@ -143,6 +148,7 @@ class Parser {
     const std::string_view value = item.substr(equals + 1);
     if (key == "mass") spec_.mass = Share(key, value);
     if (key == "min") spec_.min = Share(key, value);
+    if (key == "guard") spec_.guard = Share(key, value);
     if (key == "density") spec_.density = Share(key, value);
     if (key == "at") spec_.at = Count(key, value);
     if (key == "refresh") {
@@ -193,6 +199,7 @@ std::string AttentionSpec::Text() const {
     items.push_back(refresh ? fmt::format("refresh={}", *refresh) : "refresh=never");
   if (tail != defaults.tail)
     items.push_back(fmt::format("tail={}", tail == Tail::kMean ? "mean" : "none"));
+  if (guard != defaults.guard) items.push_back(fmt::format("guard={}", guard));
   std::string text(Named(kind).name);
   for (size_t i = 0; i < items.size(); ++i) text += (i == 0 ? ":" : ",") + items[i];
   return text;

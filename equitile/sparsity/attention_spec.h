@@ -26,6 +26,7 @@ enum class AttentionKind : uint8_t {
   kSparge,
   kWindowSpatial,
   kWindowTemporal,
+  kOracle,  // the best masks of a density: a yardstick, slower than dense
 };
 
 struct AttentionSpec {
@@ -33,10 +34,11 @@ struct AttentionSpec {
   std::string file;                // of masks or patterns; "": none given
   double mass = 0;                 // predict, observe
   double min = 0;                  // predict: share of blocks that is always kept
+  double guard = 0;                // predict: blocks less like themselves are kept; 0: off
   std::optional<int64_t> refresh;  // computed steps; nothing: never
   std::optional<int64_t> at;       // observe: step, counted from 1 as people do; nothing: by itself
   Tail tail = Tail::kNone;
-  double density = 0;           // baselines
+  double density = 0;  // baselines, oracle
 
   std::string Text()
       const;  // parses back to the same spec; every dial that differs from its default

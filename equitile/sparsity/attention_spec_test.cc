@@ -35,18 +35,35 @@ TEST(AttentionSpec, TextReadsBack) {
        {"dense", "mask:m.npy", "predict", "predict:mass=0.5,tail=none", "predict:p.json,min=0.25",
         "observe:mass=0.8,at=3", "observe:p.json,refresh=7", "pattern+predict:p.json,refresh=never",
         "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta:density=0.2", "sparge",
-        "window:spatial", "window:temporal:density=0.4"}) {
+        "window:spatial", "window:temporal:density=0.4", "predict:tail=none,guard=0.5", "oracle",
+        "oracle:density=0.4,tail=none"}) {
     EXPECT_EQ(ParseAttention(text).Text(), text);
   }
 }
 
 TEST(AttentionSpec, NamesWhatIsWrong) {
-  for (const char* text :
-       {"", "dens", "dense:x", "mask", "mask:",
+  for (const char* text : {"",
+                           "dens",
+                           "dense:x",
+                           "mask",
+                           "mask:",
 
-        "predict:mass=2", "predict:mass=-0.1", "predict:mass=0.5x", "predict:at=3",
-        "predict:refresh=0", "predict:tail=some", "predict:guard=1", "radial:density=0.5",
-        "svg:f.json", "window", "window:diagonal", "predict:mass=nan", "observe:at=0"}) {
+                           "predict:mass=2",
+                           "predict:mass=-0.1",
+                           "predict:mass=0.5x",
+                           "predict:at=3",
+                           "predict:refresh=0",
+                           "predict:tail=some",
+                           "predict:guard=1.5",
+                           "observe:guard=0.5",
+                           "oracle:mass=0.5",
+                           "oracle:density=2",
+                           "radial:density=0.5",
+                           "svg:f.json",
+                           "window",
+                           "window:diagonal",
+                           "predict:mass=nan",
+                           "observe:at=0"}) {
     try {
       const AttentionSpec spec = ParseAttention(text);
       ADD_FAILURE() << text << " -> " << spec.Text();

@@ -1,13 +1,20 @@
 #include "equitile/sparsity/balancer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <span>
 
 #include "equitile/plan/planners/static_planner.h"
+#include "equitile/plan/predict/measure.h"
 
 namespace equitile {
 namespace {
+
+constexpr double kPaperThreshold = 1.10;  // P_s of db-SP
+// Predictions of layouts are right to about as much; less cannot tell them apart.
+constexpr double kWorkShare = 0.10;
+constexpr double kLookingShare = 0.05;
 
 bool Fits(const Plan& plan, const LaneMasks& masks) {
   const Problem& problem = plan.problem();
@@ -27,7 +34,11 @@ BalancerClock ClockOf(Communicator& comm) {
 }
 
 Balancer::Balancer(BalancerOptions options, BalancerClock clock)
-    : options_(std::move(options)), clock_(std::move(clock)) {}
+    : options_(std::move(options)), clock_(std::move(clock)) {
+  double& threshold = options_.rule.threshold;
+  if (threshold == 0 && options_.planner.kind == PlannerKind::kDbspAuto)
+    threshold = kPaperThreshold;
+}
 
 // Of a rank with exactly its share of the work.
 double Balancer::EvenSeconds(const Imbalance& imbalance) const {
@@ -51,31 +62,58 @@ void Balancer::TakeTwin(const LaneMasks& masks, Layer& layer) const {
     layer.made_for = layer.last_masks = masks.hash();
     layer.rho_made = layer.rho_now = other.rho_made;
     layer.planning_seconds = other.planning_seconds;
+    layer.blocks_chosen = other.blocks_chosen;
     return;
   }
 }
 
-bool Balancer::IsWorthKeeping(const BlockMask& mask, Layer& layer) {
-  const PlanOptions& plan = options_.plan;
-  const Imbalance now = Rescore(layer.plan, mask, plan.cost, plan.cluster.speeds);
-  layer.rho_now = now.rho;
+bool Balancer::IsWorthKeeping(const Imbalance& now, Layer& layer) const {
   if (options_.rule.threshold > 0) return now.rho < options_.rule.threshold;
   layer.lost_seconds =
       std::max(0.0, layer.lost_seconds + (now.rho - layer.rho_made) * EvenSeconds(now));
   return layer.lost_seconds <= layer.planning_seconds;
 }
 
+bool Balancer::OthersMayBeBetter(const BlockMask& mask, const Imbalance& now, Layer& layer) const {
+  if (!Chooses(options_.planner.kind)) return false;
+  layer.attention_seconds += EvenSeconds(now);
+  const auto chosen = static_cast<double>(layer.blocks_chosen);
+  if (std::abs(static_cast<double>(mask.Kept()) - chosen) <= kWorkShare * chosen) return false;
+  return options_.rule.threshold > 0 ||
+         layer.planning_seconds <= kLookingShare * layer.attention_seconds;
+}
+
 void Balancer::MakeAnew(const LaneMasks& masks, Layer& layer) {
   const double begin = clock_.now();
+  const bool fits = layer.plan_is_set && Fits(layer.plan, masks);
   RowCounts rows(masks.blocks());
-  Plan plan = MakePlan(options_.planner, masks, rows, options_.plan).plan;
-  const double rho = RhoOf(plan, masks.blocks());
-  // A search may end above what it was to replace; then that is what is possible now.
-  const bool worse = layer.plan_is_set && Fits(layer.plan, masks) && rho > layer.rho_now;
-  if (!worse) {
-    layer.plan = std::move(plan);
-    layer.rho_now = rho;
+  MadePlan made;
+  bool worse = false;
+  if (Chooses(options_.planner.kind)) {
+    Candidate best =
+        std::move(RankCandidates(options_.planner, masks, rows, options_.plan).front());
+    made = std::move(best.made);
+    MadePlan kept{.plan = layer.plan, .work = std::nullopt};
+    worse =
+        fits && PredictedSeconds(options_.planner, kept, masks, rows, options_.plan) < best.seconds;
+  } else {
+    made = MakePlan(options_.planner, masks, rows, options_.plan);
   }
+  if (!made.work) made.work = CountStageWork(made.plan, masks.blocks(), rows.Blocks());
+  const Imbalance imbalance =
+      MeasureImbalance(made.plan, *made.work, options_.plan.cost, options_.plan.cluster.speeds);
+  // A search may end above what it was to replace; then that is what is possible now.
+  if (!Chooses(options_.planner.kind)) worse = fits && imbalance.rho > layer.rho_now;
+  if (!worse) {
+    layer.plan = std::move(made.plan);
+    layer.plan_is_set = true;
+    layer.made_for = masks.hash();
+    layer.rho_now = imbalance.rho;
+  }
+  layer.rho_made = layer.rho_now;
+  layer.lost_seconds = 0;
+  layer.blocks_chosen = masks.blocks().Kept();
+  layer.attention_seconds = 0;
   layer.planning_seconds = clock_.of_rank_0(clock_.now() - begin);
   ++layer.made;
 }
@@ -87,7 +125,13 @@ BalancedPlan Balancer::PlanFor(int32_t index, const LaneMasks& masks, bool whole
   if (!layer.plan_is_set) TakeTwin(masks, layer);
   block_seconds_ = options_.plan.cluster.BlockSeconds(mask.grid());
   const bool fits = layer.plan_is_set && Fits(layer.plan, masks);
-  const bool keep = fits && (layer.last_masks == masks.hash() || IsWorthKeeping(mask, layer));
+  bool keep = fits;
+  if (fits && layer.last_masks != masks.hash()) {
+    const Imbalance now =
+        Rescore(layer.plan, mask, options_.plan.cost, options_.plan.cluster.speeds);
+    layer.rho_now = now.rho;
+    keep = IsWorthKeeping(now, layer) && !OthersMayBeBetter(mask, now, layer);
+  }
   BalancedPlan balanced;
   balanced.rho_before =
       fits ? layer.rho_now : RhoOf(PlanUlysses(ProblemFor(masks, options_.plan)), mask);
@@ -96,10 +140,6 @@ BalancedPlan Balancer::PlanFor(int32_t index, const LaneMasks& masks, bool whole
     ++layer.kept;
   } else {
     MakeAnew(masks, layer);
-    layer.plan_is_set = true;
-    layer.made_for = masks.hash();
-    layer.rho_made = layer.rho_now;
-    layer.lost_seconds = 0;
   }
   layer.last_masks = masks.hash();
   balanced.plan = &layer.plan;

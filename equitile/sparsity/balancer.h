@@ -17,8 +17,9 @@ namespace equitile {
 
 // When to plan anew.
 struct ReplanRule {
-  // Whenever the kept plan's ratio has reached this (the paper's rule, 1.10 there); 0: when the
-  // time lost since the last plan exceeds the price of another (see Balancer).
+  // Whenever the kept plan's ratio has reached this; 0: the planner's own rule, which is 1.10 for
+  // dbsp:auto, as in the paper, and for all others that the time lost since the last plan exceeds
+  // the price of another (see Balancer).
   double threshold = 0;
 };
 
@@ -66,6 +67,10 @@ struct BalancedPlan {
 // the plain rule (the first term alone exceeds the price); under a slow drift it re-plans when the
 // losses have reached the price, which is the best period for a loss that grows evenly
 // (test Balancer.WithinOnePercentOfTheBestHabit). With a threshold: whenever rho_kept reaches it.
+//
+// Planners that choose between layouts compare them again, too, when the work has changed by more
+// than a tenth since they last did: rho says nothing about an exchange that less work no longer
+// hides. By the first rule only as far as such looking takes at most a twentieth of the attention.
 class Balancer {
  public:
   Balancer(BalancerOptions options, BalancerClock clock);
@@ -84,14 +89,17 @@ class Balancer {
     double rho_made = 1;                    // when the plan was made
     double rho_now = 1;                     // for the last mask
     double lost_seconds = 0;                // since the plan was made
-    double planning_seconds = 0;            // rank 0's, of the last plan made
+    int64_t blocks_chosen = 0;     // kept, of the mask for which layouts were last compared
+    double attention_seconds = 0;  // of even shares since then
+    double planning_seconds = 0;   // rank 0's, of the last plan made
     int64_t made = 0, kept = 0;
     double rho_before = 0, rho_after = 0;  // sums
   };
 
   // Another layer's plan for the same mask.
   void TakeTwin(const LaneMasks& masks, Layer& layer) const;
-  bool IsWorthKeeping(const BlockMask& mask, Layer& layer);
+  bool IsWorthKeeping(const Imbalance& now, Layer& layer) const;
+  bool OthersMayBeBetter(const BlockMask& mask, const Imbalance& now, Layer& layer) const;
   void MakeAnew(const LaneMasks& masks, Layer& layer);
   double RhoOf(const Plan& plan, const BlockMask& mask) const;
   double EvenSeconds(const Imbalance& imbalance) const;

@@ -1,10 +1,12 @@
 #include "equitile/sparsity/balancer.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <functional>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "equitile/comm/threads/run_ranks.h"
@@ -169,6 +171,75 @@ TEST(Balancer, AMaskOfAnotherShapeGetsItsOwnPlan) {
     EXPECT_EQ(plan.problem().lanes, mask.lanes());
   }
   EXPECT_EQ(balancer.Report().made, 4);
+}
+
+// Equally even at every density, whoever computes what: rho says nothing about the change.
+std::vector<BlockMask> Thinning() {
+  std::vector<BlockMask> masks;
+  for (const double density : {0.9, 0.88, 0.05, 0.048, 0.9})
+    masks.push_back(MakeSyntheticMask(
+        ParseSyntheticSpec(fmt::format("uniform,heads=16,blocks=128,density={}", density))));
+  return masks;
+}
+
+struct Thinned {
+  std::vector<std::string> planners;
+  std::vector<double> rho_before;
+  BalanceReport report;
+};
+
+Thinned RunThinning(const char* planner, PlanOptions options, const ReplanRule& rule,
+                    double planning_seconds) {
+  options.ranks = 4;
+  Balancer balancer({.planner = ParsePlanner(planner, 4), .plan = options, .rule = rule},
+                    SteadyClock(planning_seconds));
+  Thinned run;
+  for (const BlockMask& mask : Thinning()) {
+    const BalancedPlan balanced = balancer.PlanFor(0, mask);
+    run.planners.push_back(balanced.plan->planner().Text());
+    run.rho_before.push_back(balanced.rho_before);
+  }
+  run.report = balancer.Report();
+  return run;
+}
+
+// A ring while there is enough to compute behind its passes, Ulysses when there is not.
+TEST(Balancer, ADensityThatChangesAtEqualRatioSwitchesTheLayout) {
+  PlanOptions options;
+  options.cluster.link = {.latency_seconds = 2e-6, .bytes_per_second = 3e8};
+  const Thinned run = RunThinning("dbsp:auto", options, {}, 1e9);
+  EXPECT_EQ(run.planners,
+            (std::vector<std::string>{"dbsp:1x4", "dbsp:1x4", "dbsp:4x1", "dbsp:4x1", "dbsp:1x4"}));
+  for (const double rho : run.rho_before) EXPECT_LT(rho, 1.10);
+  EXPECT_EQ(run.report.made, 3);
+
+  // The same by time, where looking is cheap; and no looking where it is dear.
+  options.reproducible = false;
+  const double even = EvenSeconds(Thinning()[2]);
+  const Thinned cheap = RunThinning("auto", options, {}, 0.001 * even);
+  EXPECT_NE(cheap.planners[2], cheap.planners[1]);
+  EXPECT_EQ(cheap.planners[1], cheap.planners[0]);
+  EXPECT_EQ(cheap.planners[4], cheap.planners[0]);
+  const Thinned dear = RunThinning("auto", options, {}, 1000 * even);
+  EXPECT_EQ(dear.report.made, 1);
+
+  // A planner that has nothing to choose keeps its plan.
+  EXPECT_EQ(RunThinning("dbsp:2x2", options, {.threshold = 1.10}, 1e9).report.made, 1);
+}
+
+// Its rule is the paper's unless another is given.
+TEST(Balancer, DbspAutoKeepsItsPlanBelowThePapersThreshold) {
+  const std::vector<BlockMask> masks = Drift(0.02);
+  const auto made = [&](const ReplanRule& rule) {
+    Balancer balancer(
+        {.planner = ParsePlanner("dbsp:auto", kRanks), .plan = OptionsFor(kRanks), .rule = rule},
+        SteadyClock(1e9));  // the price does not matter
+    for (const BlockMask& mask : masks) balancer.PlanFor(0, mask);
+    return balancer.Report().made;
+  };
+  EXPECT_GT(made({}), 1);
+  EXPECT_EQ(made({}), made({.threshold = 1.10}));
+  EXPECT_LT(made({.threshold = 1.5}), made({}));
 }
 
 // Ranks measure different times; what rank 0 measured counts for all.

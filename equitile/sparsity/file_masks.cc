@@ -1,6 +1,7 @@
 #include "equitile/sparsity/file_masks.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
@@ -115,6 +116,16 @@ const LaneMasks& MaskTable::At(int64_t step, int64_t layer) const {
   return entry->masks;
 }
 
+std::vector<MaskTable::Place> MaskTable::Places() const {
+  std::vector<Place> places;
+  for (const Entry& entry : entries_)
+    places.push_back({.step = entry.step, .layer = entry.layer, .masks = &entry.masks});
+  std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+    return std::tie(a.step, a.layer) < std::tie(b.step, b.layer);
+  });
+  return places;
+}
+
 uint64_t MaskTable::hash() const {
   // Sidecars of version 0.1.0 hold hashes of blocks and orders alone: what else there is comes
   // after.
@@ -127,12 +138,6 @@ uint64_t MaskTable::hash() const {
     if (file.step || file.layer) hash.Add(file.step.value_or(-1)).Add(file.layer.value_or(-1));
   }
   return hash.Digest();
-}
-
-double MaskTable::Density() const {
-  double sum = 0;
-  for (const Entry& entry : entries_) sum += entry.masks.blocks().Density();
-  return sum / static_cast<double>(entries_.size());
 }
 
 int64_t MaskTable::Bytes() const {

@@ -30,10 +30,16 @@ class MaskTable {
   void CheckCovers(Range steps, int64_t layers) const;
 
   const LaneMasks& At(int64_t step, int64_t layer) const;  // must be covered
+  // All masks, by step and then layer.
+  struct Place {
+    std::optional<int64_t> step, layer;  // nothing: every one
+    const LaneMasks* masks = nullptr;
+  };
+  std::vector<Place> Places() const;
+
   const LaneMasks& First() const { return entries_.front().masks; }
   const std::optional<TokenGrid>& grid() const { return files_.front().grid; }
-  uint64_t hash() const;   // of all masks and what they are for
-  double Density() const;  // mean over all masks
+  uint64_t hash() const;  // of all masks and what they are for
   int64_t Bytes() const;
 
  private:

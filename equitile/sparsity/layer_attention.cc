@@ -28,8 +28,10 @@ LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> s
       head_dim_(options.head_dim),
       layers_(options.layers) {}
 
-void LayerAttention::Begin(std::unique_ptr<MaskSource> source) {
+void LayerAttention::Begin(std::unique_ptr<MaskSource> source,
+                           std::unique_ptr<AttentionWatch> watch) {
   source_ = std::move(source);
+  watch_ = std::move(watch);
   records_.clear();
 }
 
@@ -41,9 +43,14 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
   const double begin = comm.Now();
   const bool observes = source_->Observes(call);
   const LaneMasks masks = source_->MaskFor(call);
-  const double masked = comm.Now();
-  record.mask_seconds = masked - begin;
+  record.mask_seconds = comm.Now() - begin;
   record.density = masks.blocks().Density();
+  if (watch_ != nullptr) {
+    const double watching = comm.Now();
+    record.mass_held = watch_->See(call, masks);
+    record.watch_seconds = comm.Now() - watching;
+  }
+  const double masked = comm.Now();
 
   const BalancedPlan balanced = balancer_.PlanFor(call.layer, masks, /*whole_rows=*/observes);
   record.planner = balanced.plan->planner().Text();
@@ -74,7 +81,6 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
     source_->Observe(call, masks, row_masses);
     record.mask_seconds += comm.Now() - observing;
   }
-  record.mass_held = source_->MassHeld();
   records_.push_back(std::move(record));
 }
 

@@ -11,6 +11,7 @@
 #include "equitile/exec/executor.h"
 #include "equitile/exec/trace.h"
 #include "equitile/model/wan/self_attention.h"
+#include "equitile/sparsity/attention_watch.h"
 #include "equitile/sparsity/balancer.h"
 #include "equitile/sparsity/mask_source.h"
 
@@ -21,11 +22,12 @@ struct LayerRecord {
   int32_t step = 0, layer = 0;  // counted from 0
   double sigma = 0;
   double density = 1;
-  std::optional<double> mass_held;
+  std::vector<double> mass_held;         // [lanes]; empty: not measured, or all of it
   std::string planner;                   // "fractional"
   double rho_before = 1, rho_after = 1;  // of the plan at hand when the mask came, and of this one
   bool plan_made = false;
   double mask_seconds = 0, plan_seconds = 0;  // plan: scoring, planning, lowering, hashing
+  double watch_seconds = 0;
   RunStats run;
 };
 
@@ -43,8 +45,9 @@ class LayerAttention {
   // Throws InputError where the planner is unknown or does not fit the number of ranks.
   LayerAttention(Executor& executor, std::unique_ptr<MaskSource> source, Options options);
 
-  // Another video: its own source, and a record that begins anew. Plans stay.
-  void Begin(std::unique_ptr<MaskSource> source);
+  // Another video: its own source, who looks on (null: nobody), and a record that begins anew.
+  // Plans stay.
+  void Begin(std::unique_ptr<MaskSource> source, std::unique_ptr<AttentionWatch> watch = nullptr);
   LayerAttention(const LayerAttention&) = delete;
   LayerAttention& operator=(const LayerAttention&) = delete;
 
@@ -61,6 +64,7 @@ class LayerAttention {
  private:
   Executor& executor_;
   std::unique_ptr<MaskSource> source_;
+  std::unique_ptr<AttentionWatch> watch_;
   Balancer balancer_;
   Trace* trace_;
   int64_t head_dim_, layers_;

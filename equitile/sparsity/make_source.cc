@@ -4,6 +4,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/sparsity/observe_masks.h"
+#include "equitile/sparsity/oracle_masks.h"
 #include "equitile/sparsity/pattern_masks.h"
 #include "equitile/sparsity/predict_masks.h"
 #include "equitile/sparsity/sparge_masks.h"
@@ -27,6 +28,7 @@ PredictOptions PredictingOf(const SparsityOptions& options, const SourceContext&
   predict.rule = {.mass = spec.mass, .min = spec.min};
   if (options.pattern) predict.mass_of_head = PredictMassOf(options.pattern, spec.mass);
   predict.refresh = spec.refresh.value_or(context.Steps());
+  predict.guard = spec.guard;
   predict.share_passes = options.share_passes;
   return predict;
 }
@@ -80,6 +82,10 @@ std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceCon
     case AttentionKind::kWindowTemporal:
       return std::make_unique<ConstantMasks>(
           WindowMasks(PlaceOf(context), HeadMode::kMultiDiagonal, options.attention.density));
+    case AttentionKind::kOracle:
+      return std::make_unique<OracleMasks>(context, ShapeOf(context, options.attention.tail),
+                                           OracleOptions{.density = options.attention.density,
+                                                         .share_passes = options.share_passes});
   }
   EQ_CHECK(false, "attention {}", static_cast<int>(options.attention.kind));
 }

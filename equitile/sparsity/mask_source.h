@@ -26,8 +26,9 @@ class MaskSource {
   // computed step, steps ascending and layers ascending within a step.
   virtual LaneMasks MaskFor(const SelfAttentionCall& call) = 0;
 
-  // Whether this call's block masses are wanted; asked before MaskFor. The layer then runs in a layout that computes rows
-  // whole, and Observe gets the masses of the rows that this rank has computed.
+  // Whether this call's block masses are wanted; asked before MaskFor. The layer then runs in a
+  // layout that computes rows whole, and Observe gets the masses of the rows that this rank has
+  // computed.
   virtual bool Observes(const SelfAttentionCall& call) const {
     static_cast<void>(call);
     return false;
@@ -39,9 +40,6 @@ class MaskSource {
     static_cast<void>(masks);
     static_cast<void>(rows);
   }
-
-  // The share of attention that the last masks held, where somebody has measured it.
-  virtual std::optional<double> MassHeld() const { return std::nullopt; }
 
   // Of masks that it keeps, for estimates.
   virtual int64_t Bytes() const { return 0; }

@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <mutex>
-#include <numeric>
 
 #include "equitile/sparsity/layer_attention.h"
 #include "equitile/sparsity/sparsity_testing.h"
@@ -12,6 +10,7 @@
 namespace equitile {
 namespace {
 
+using testing::ExactMasses;
 using testing::LayerCase;
 using testing::LayerWorld;
 using testing::OnRanks;
@@ -64,31 +63,6 @@ std::vector<LaneMasks> Observed(const LayerWorld& world, const ObserveOptions& o
   return all;
 }
 
-// Mean softmax mass of each key block for each query block, in double.
-std::vector<double> ExactMasses(const LayerWorld& world, int64_t lane, int64_t q_block) {
-  const LayerCase& test = world.test();
-  const BlockGrid grid = test.Grid();
-  std::vector<double> masses(static_cast<size_t>(grid.KvBlocks()), 0.0);
-  const Range rows = grid.QBlockTokens(q_block);
-  for (int64_t row = rows.begin; row < rows.end; ++row) {
-    std::vector<double> weights;
-    for (int64_t key = 0; key < test.Tokens(); ++key) {
-      double score = 0;
-      for (int64_t i = 0; i < test.head_dim; ++i) {
-        score += static_cast<double>(world.Row(0, 1, lane, row)[i]) *
-                 static_cast<double>(world.Row(1, 1, lane, key)[i]);
-      }
-      weights.push_back(std::exp(score / std::sqrt(static_cast<double>(test.head_dim))));
-    }
-    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-    for (int64_t key = 0; key < test.Tokens(); ++key) {
-      masses[static_cast<size_t>(key / grid.block_tokens)] +=
-          weights[static_cast<size_t>(key)] / total / static_cast<double>(rows.size());
-    }
-  }
-  return masses;
-}
-
 TEST(ObserveMasks, KeepTheFewestBlocksThatHeldTheShare) {
   const LayerWorld world{LayerCase{.key_scale = 3.0f}};
   ObserveOptions options;
@@ -100,7 +74,7 @@ TEST(ObserveMasks, KeepTheFewestBlocksThatHeldTheShare) {
   const BlockMask& mask = masks[2].blocks();
   for (int64_t lane = 0; lane < mask.LaneCount(); ++lane) {
     for (int64_t q = 0; q < mask.QBlocks(); ++q) {
-      const std::vector<double> exact = ExactMasses(world, lane, q);
+      const std::vector<double> exact = ExactMasses(world, 1, lane, q);
       double held = 0, lightest = 1;
       for (const int32_t block : mask.KeptInRow(lane, q)) {
         held += exact[static_cast<size_t>(block)];

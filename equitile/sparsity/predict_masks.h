@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "equitile/sparsity/masks_in_force.h"
@@ -14,7 +15,10 @@ namespace equitile {
 
 struct PredictOptions {
   MassRule rule{.mass = 0.95, .min = 0.05};
-  HeadMass mass_of_head;      // instead of rule.mass; none: one for all
+  HeadMass mass_of_head;  // instead of rule.mass; none: one for all
+  // Blocks with a strip less like itself than this are kept, as keys for every query and as queries
+  // with every key: its mean says little about its tokens. 0: none.
+  double guard = 0;
   int64_t refresh = 1;        // computed steps for which a mask is kept
   bool share_passes = false;  // the conditional pass's masks for all passes
 };
@@ -31,14 +35,20 @@ class PredictMasks final : public MaskSource {
 
  private:
   LaneMasks Predict(const SelfAttentionCall& call);
+  void Guard(size_t index, BlockMask& mask) const;  // the lane strips_.lanes()[index]
 
   SourceContext context_;
   PredictOptions options_;
   MasksInForce masks_;
   StripPool strips_;
+  std::unique_ptr<StripPool> directions_;    // means of rows of length 1; null: nobody asks
   std::vector<std::vector<float>> scratch_;  // [threads]
   std::vector<std::vector<uint32_t>> row_;   // [threads][kv blocks]
 };
+
+// [strips] SpargeAttn's self-similarity |sum of x / |x||^2 / n^2 of the n tokens of a strip: 1
+// where all point the same way. directions: [strips][head_dim] means of x / |x|.
+std::vector<double> SelfSimilarities(const float* directions, int64_t strips, int64_t head_dim);
 
 // Lanes of all passes get the rows of the first pass's lanes.
 void SharePasses(BlockMask& mask);

@@ -213,6 +213,80 @@ TEST(PredictMasks, SaysWhichLayerCannotBePooled) {
   }
 }
 
+// The least self-similarity of a block's strips, in double from the tokens themselves.
+double DirectSimilarity(const LayerWorld& world, size_t side, int64_t lane, const Range& positions,
+                        const std::vector<int32_t>& token_at) {
+  const int64_t dim = world.test().head_dim;
+  double least = 1;
+  for (int64_t first = positions.begin; first < positions.end; first += 16) {
+    const int64_t end = std::min(first + 16, positions.end);
+    std::vector<double> sum(static_cast<size_t>(dim), 0.0);
+    for (int64_t p = first; p < end; ++p) {
+      const float* row = world.Row(side, 1, lane, token_at[static_cast<size_t>(p)]);
+      double squares = 0;
+      for (int64_t i = 0; i < dim; ++i) squares += double{row[i]} * double{row[i]};
+      for (int64_t i = 0; i < dim; ++i)
+        sum[static_cast<size_t>(i)] += double{row[i]} / std::sqrt(squares);
+    }
+    const double all = std::inner_product(sum.begin(), sum.end(), sum.begin(), 0.0);
+    least = std::min(least, all / static_cast<double>((end - first) * (end - first)));
+  }
+  return least;
+}
+
+TEST(PredictMasks, GuardKeepsBlocksThatAreUnlikeThemselves) {
+  LayerWorld world{LayerCase{}};
+  // Some tokens of some lanes point the same way: similarities of all sizes.
+  for (const size_t side : {0, 1}) {
+    std::vector<float>& values = world.values(side);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] += static_cast<float>(i / 700 % 7) * (i % 16 < 8 ? 0.5f : -0.25f);
+  }
+  const LaneMasks shape =
+      Shape(world.test(), {TokenOrder::kHWF, TokenOrder::kFHW, TokenOrder::kWFH, TokenOrder::kFHW,
+                           TokenOrder::kHWF, TokenOrder::kFWH});
+  constexpr double kGuard = 0.35;
+  PredictOptions options;
+  options.rule = {.mass = 0, .min = 0};  // what is kept, is kept by the guard
+  EXPECT_EQ(Predicted(world, shape, options, 1)[0].blocks().Kept(), 0);
+  options.guard = kGuard;
+  const BlockMask kept = Predicted(world, shape, options, 1)[0].blocks();
+  for (int64_t lane = 0; lane < kept.LaneCount(); ++lane) {
+    const auto token_at =
+        TokenAtPosition(world.test().token_grid, shape.orders()[static_cast<size_t>(lane)]);
+    for (int64_t q = 0; q < kept.QBlocks(); ++q) {
+      for (int64_t k = 0; k < kept.KvBlocks(); ++k) {
+        const double of_q = DirectSimilarity(world, 0, lane, kept.grid().QBlockTokens(q), token_at);
+        const double of_k =
+            DirectSimilarity(world, 1, lane, kept.grid().KvBlockTokens(k), token_at);
+        ASSERT_GT(std::abs(of_q - kGuard), 1e-5);  // rounding decides nothing here
+        ASSERT_GT(std::abs(of_k - kGuard), 1e-5);
+        EXPECT_EQ(kept.Get(lane, q, k), of_q < kGuard || of_k < kGuard)
+            << lane << " " << q << " " << k;
+      }
+    }
+  }
+  EXPECT_GT(kept.Density(), 0.1);
+  EXPECT_LT(kept.Density(), 0.9);
+  options.rule = {.mass = 0.5, .min = 0};
+  const LaneMasks one = Predicted(world, shape, options, 1)[0];
+  for (const int32_t ranks : {2, 3, 5, 8})
+    EXPECT_EQ(Predicted(world, shape, options, ranks, 2)[0], one) << ranks;
+  EXPECT_GT(one.blocks().Kept(), kept.Kept());
+}
+
+TEST(PredictMasks, GuardTakesRowsWithoutDirectionForUnlike) {
+  LayerWorld world{LayerCase{}};
+  std::fill(world.values(1).begin(), world.values(1).end(), 1.0f);
+  std::fill(world.values(0).begin(), world.values(0).end(), 0.0f);
+  PredictOptions options;
+  options.rule = {.mass = 0, .min = 0};
+  options.guard = 0.5;
+  EXPECT_EQ(Predicted(world, Shape(world.test()), options, 2)[0].blocks().Density(), 1.0);
+  std::fill(world.values(0).begin(), world.values(0).end(), -2.0f);
+  EXPECT_EQ(Predicted(world, Shape(world.test()), options, 2)[0].blocks().Kept(), 0);
+}
+
 TEST(PredictMasks, AlwaysKeepsWhatItsShapeKeeps) {
   const LayerWorld world{LayerCase{}};
   BlockMask always(world.test().lanes, world.test().Grid());

@@ -7,6 +7,7 @@
 
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
+#include "equitile/exec/executor.h"
 #include "equitile/pattern/block_grid.h"
 #include "equitile/pattern/token_grid.h"
 
@@ -23,7 +24,8 @@ struct SourceContext {
   TokenGrid token_grid;  // of the video, in home order
   int64_t head_dim = 0;
   int64_t layers = 0;
-  std::vector<float> sigmas;  // [steps + 1]
+  std::vector<float> sigmas;     // [steps + 1]
+  Executor* executor = nullptr;  // for those who run layers of their own; null: they cannot
 
   int64_t Steps() const { return static_cast<int64_t>(sigmas.size()) - 1; }
 };

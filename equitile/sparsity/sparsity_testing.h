@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <vector>
 
 #include "equitile/base/error.h"
@@ -100,6 +101,34 @@ class LayerWorld {
   LayerCase test_;
   std::vector<float> values_[3];
 };
+
+// Mean softmax mass of each key block for a query block, in double; blocks of an order of tokens.
+inline std::vector<double> ExactMasses(const LayerWorld& world, int64_t layer, int64_t lane,
+                                       int64_t q_block, TokenOrder order = TokenOrder::kFHW) {
+  const LayerCase& test = world.test();
+  const BlockGrid grid = test.Grid();
+  const std::vector<int32_t> token = TokenAtPosition(test.token_grid, order);
+  std::vector<double> masses(static_cast<size_t>(grid.KvBlocks()), 0.0);
+  const Range rows = grid.QBlockTokens(q_block);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    std::vector<double> weights;
+    for (int64_t key = 0; key < test.Tokens(); ++key) {
+      double score = 0;
+      for (int64_t i = 0; i < test.head_dim; ++i) {
+        score +=
+            static_cast<double>(world.Row(0, layer, lane, token[static_cast<size_t>(row)])[i]) *
+            static_cast<double>(world.Row(1, layer, lane, token[static_cast<size_t>(key)])[i]);
+      }
+      weights.push_back(std::exp(score / std::sqrt(static_cast<double>(test.head_dim))));
+    }
+    const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (int64_t key = 0; key < test.Tokens(); ++key) {
+      masses[static_cast<size_t>(key / grid.block_tokens)] +=
+          weights[static_cast<size_t>(key)] / total / static_cast<double>(rows.size());
+    }
+  }
+  return masses;
+}
 
 inline void OnRanks(int32_t ranks, const std::function<void(Communicator&)>& body) {
   if (ranks == 1) {

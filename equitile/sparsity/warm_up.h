@@ -14,13 +14,17 @@ struct WarmUpOptions {
   int64_t dense_steps = 0;   // the first ones
   int64_t dense_layers = 0;  // the first ones
   bool dense_last_step = false;
+
+  bool Covers(int64_t step, int64_t layer, int64_t steps) const {
+    return step < dense_steps || layer < dense_layers || (dense_last_step && step == steps - 1);
+  }
 };
 
 class WarmUp final : public MaskSource {
  public:
   WarmUp(const SourceContext& context, WarmUpOptions options, std::unique_ptr<MaskSource> source)
       : options_(options),
-        last_step_(context.Steps() - 1),
+        steps_(context.Steps()),
         dense_(BlockMask::Dense(context.lanes, context.grid)),
         source_(std::move(source)) {}
 
@@ -32,19 +36,17 @@ class WarmUp final : public MaskSource {
                std::span<const RowMasses> rows) override {
     source_->Observe(call, masks, rows);
   }
-  std::optional<double> MassHeld() const override { return source_->MassHeld(); }
   int64_t Bytes() const override { return dense_.Bytes() + source_->Bytes(); }
   SourceState State() const override { return source_->State(); }
   void Restore(const SourceState& state) override { source_->Restore(state); }
 
  private:
   bool IsDense(const SelfAttentionCall& call) const {
-    return call.step < options_.dense_steps || call.layer < options_.dense_layers ||
-           (options_.dense_last_step && call.step == last_step_);
+    return options_.Covers(call.step, call.layer, steps_);
   }
 
   WarmUpOptions options_;
-  int64_t last_step_;
+  int64_t steps_;
   LaneMasks dense_;
   std::unique_ptr<MaskSource> source_;
 };

@@ -110,7 +110,7 @@ def plan(
     """Decides which rank computes which rows of a block mask, and what moves.
 
     mask: bool or uint8, [heads, q blocks, kv blocks] or [batch, heads, q, kv]; planner: "auto", "fractional", "ulysses", "ring",
-    "usp:UxR", "dbsp:UxR" or "dbsp+:UxR". The other options are those of `equitile plan`. Raises ValueError for what cannot be used.
+    "usp:UxR", "dbsp:UxR", "dbsp+:UxR" or "dbsp:auto". The other options are those of `equitile plan`. Raises ValueError for what cannot be used.
     """
     report, text, transfers = _core.plan(
         _mask(mask, batch), ranks, planner, block, head_dim, reproducible, kernel_gflops, link, node_size, node_link, list(speeds), reward,

@@ -136,13 +136,16 @@ def test_all_planners_of_every_shape(equitile, tmp_path):
     for ranks in (1, 6, 7, 16):
         plans = plan(equitile, "--mask", "m.npy", "--for-ranks", ranks, "--planner", "all")["plans"]
         degrees = [(u, ranks // u) for u in range(1, ranks + 1) if ranks % u == 0]
-        expected = {"ulysses", "ring", "fractional", "auto"} | {
+        expected = {"ulysses", "ring", "fractional", "auto", "dbsp:auto"} | {
             f"{kind}:{u}x{r}" for kind in ("usp", "dbsp", "dbsp+") for u, r in degrees}
         assert {p["planner"] for p in plans} == expected
         seconds = [p["predicted_seconds"] for p in plans]
         assert seconds == sorted(seconds)
         auto = next(p for p in plans if p["planner"] == "auto")
         assert auto["chosen"] in expected
+        published = next(p for p in plans if p["planner"] == "dbsp:auto")
+        least = min((p for p in plans if p["planner"].startswith("dbsp:") and p is not published), key=lambda p: p["paper_seconds"])
+        assert published["chosen"].startswith("dbsp:") and published["paper_seconds"] == least["paper_seconds"]
 
 
 @pytest.mark.parametrize("spec", ["wan,heads=12,blocks=64", "uniform,heads=3,blocks=1,density=0", "one-dense,heads=1,blocks=1",

@@ -16,7 +16,7 @@ FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 
          "--steps", 5]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
 SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
            "observe:mass=0.5,tail=none,at=1,refresh=2", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg", "radial", "sta",
-           "sparge", "window:spatial", "window:temporal", "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
+           "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
 MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
          {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
 
@@ -129,6 +129,36 @@ def test_says_what_was_left_out(generate, tmp_path):
     assert sidecar["parameters"]["attention"] == "predict:mass=0.5" and sidecar["parameters"]["dense_steps"] == "1"
     again = generate("--from", "a.json", "--save-latents", "again.st")
     assert again.code == 0, again.err
+
+
+@pytest.mark.parametrize("attention", ["dense", "mask:m", "pattern:p.json", "radial", "sta", "window:spatial", "window:temporal",
+                                       "sparge", "predict:mass=0.5", "predict:mass=1", "observe:mass=0.6,refresh=1",
+                                       "pattern+predict:p.json,mass=0.4", "oracle:density=0.4"])
+def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, attention):
+    if "p.json" in attention:
+        pattern_file(equitile, tmp_path)
+    if attention == "mask:m":
+        assert generate("--save-latents", "a.st", "--attention", "predict:mass=0.5", "--export-masks", "m").code == 0
+    flags = ["--save-latents", "a.st", "--attention", attention]
+    if attention not in ("dense", "mask:m"):
+        flags += ["--dense-steps", 2, "--dense-layers", 1]
+    dry = generate(*flags, "--dry-run", "--json")
+    assert dry.code == 0, dry.err
+    dry = json.loads(dry.out)
+    made = generate(*flags, "--perf-dump-path", "perf.json")
+    assert made.code == 0, made.err
+    density = json.loads((tmp_path / "perf.json").read_text())["sparsity"]["density"]
+    low, high = dry["density_low"], dry["density"]
+    if attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
+        assert low <= density <= high == 1 and low < 0.9
+        assert dry["seconds_low"] < dry["seconds"]
+        text = generate(*flags, "--dry-run").out
+        assert f"density {low:.3f} to 1.000" in text and " to " in text.split("time")[1], text
+    else:
+        assert low == high and dry["seconds_low"] == dry["seconds"]
+        # The oracle looks at everything first; half of three blocks is one block.
+        extra = 0.5 if attention.startswith("oracle") else 0
+        assert high - extra == pytest.approx(density, abs=0.1 if attention == "sparge" else 0.02 if extra else 1e-9)
 
 
 def test_patterns_of_something_else(equitile, generate, tmp_path):

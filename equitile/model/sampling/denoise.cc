@@ -5,6 +5,7 @@
 #include "equitile/base/error.h"
 #include "equitile/kernel/patches.h"
 #include "equitile/model/sampling/noise.h"
+#include "equitile/pattern/token_place.h"
 #include "equitile/plan/core/home_map.h"
 
 namespace equitile {
@@ -40,6 +41,7 @@ class Loop {
     }
     out_ = AlignedBuffer<float>(Total(Home()) * Features());
     if (!Leads()) return;
+    places_ = PlaceOfToken(VideoGrid(transformer.config(), job.config));
     for (int64_t item = 0; item < items_; ++item) velocity_.emplace_back(DType::kF32, shape_);
     if (items_ == 2) guided_.resize(latents_.size());
     for (int32_t rank = 1; rank < comm.size(); ++rank) {
@@ -127,6 +129,7 @@ class Loop {
                           .latents = views,
                           .texts = job_.texts,
                           .home = Home(),
+                          .order = job_.config.token_order,
                           .attention = job_.attention,
                           .tap = {},
                           .times = &times,
@@ -137,7 +140,7 @@ class Loop {
   void Scatter(const float* rows, std::span<const Range> home) {
     for (size_t item = 0; item < home.size(); ++item) {
       ScatterPatches(rows, transformer_.config().patch, home[item].begin, home[item].size(),
-                     velocity_[item]);
+                     velocity_[item], places_);
       rows += home[item].size() * Features();
     }
   }
@@ -201,6 +204,7 @@ class Loop {
   std::vector<float> latents_;
   std::vector<std::vector<Range>> homes_;  // [ranks][items]
   AlignedBuffer<float> out_;               // [home tokens][features]
+  std::vector<int32_t> places_;            // of tokens (PlaceOfToken), rank 0
   std::vector<Tensor> velocity_;           // [items], rank 0
   std::vector<float> guided_;              // with two items
   std::vector<AlignedBuffer<float>> arrivals_;
@@ -225,7 +229,8 @@ std::vector<Range> HomeTokens(int64_t items, int64_t heads, int64_t tokens, int3
 TokenGrid VideoGrid(const WanConfig& model, const GenerationConfig& config) {
   return {.frames = config.LatentFrames() / model.patch.frames,
           .height = config.LatentHeight() / model.patch.height,
-          .width = config.LatentWidth() / model.patch.width};
+          .width = config.LatentWidth() / model.patch.width,
+          .home = config.token_order};
 }
 
 int64_t VideoTokens(const WanConfig& model, const GenerationConfig& config) {

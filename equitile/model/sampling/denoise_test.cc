@@ -166,6 +166,20 @@ TEST_P(Denoising, GivesTheSameBitsOnAnyRanksAndThreads) {
   }
 }
 
+// Velocities find their way back to where their patches came from, whoever had them at home.
+TEST_P(Denoising, FollowsDiffusersInAnyTokenOrder) {
+  GoldenRun run(GetParam());
+  const std::vector<float> latents = run.tensors["latents"].Floats();
+  for (TokenOrder order : {TokenOrder::kHilbert, TokenOrder::Tiles(1, 2, 2)}) {
+    run.config.token_order = order;
+    const Outcome outcome = RunDenoise(run, 2, 1);
+    const size_t n = outcome.last.size();
+    EXPECT_LT(Error(outcome.last, std::span(latents).last(n)), 3e-4) << TokenOrderName(order);
+    for (auto [ranks, threads] : {std::pair(2, 1), {3, 2}, {5, 1}})
+      EXPECT_EQ(RunDenoise(run, threads, ranks).last, outcome.last) << TokenOrderName(order);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Runs, Denoising,
                          ::testing::Values("pipeline_unipc_cfg5", "pipeline_unipc_cfg1",
                                            "pipeline_euler_cfg5", "pipeline_unipc_short_text"),

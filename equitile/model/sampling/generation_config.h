@@ -10,6 +10,7 @@
 #include "equitile/io/checkpoint_folder.h"
 #include "equitile/model/sampling/noise.h"
 #include "equitile/model/sampling/schedule.h"
+#include "equitile/pattern/token_order.h"
 
 namespace equitile {
 
@@ -24,6 +25,7 @@ struct GenerationConfig {
   std::string negative_prompt;
   SamplerKind sampler = SamplerKind::kUniPc;
   NoiseKind rng = NoiseKind::kTorch;
+  TokenOrder token_order = {};  // in which the transformer keeps the video's tokens
   uint64_t seed = 0;
 
   int64_t LatentFrames() const { return (frames - 1) / 4 + 1; }

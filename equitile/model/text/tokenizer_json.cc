@@ -261,7 +261,7 @@ void RebuildAsTransformers5(TokenizerSpec& spec) {
   std::erase_if(spec.normalizers, [](const Normalizer& step) {
     return step.kind != Normalizer::Kind::kCharacterMap;
   });
-  const Splitter spaces{.kind = Splitter::Kind::kWhitespace};
+  const Splitter spaces{.kind = Splitter::Kind::kWhitespace, .replacement = {}};
   const Splitter metaspace{.kind = Splitter::Kind::kMetaspace, .replacement = "\u2581"};
   spec.splitters = {spaces, metaspace};
   spec.byte_fallback = false;

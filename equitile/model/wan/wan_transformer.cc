@@ -9,6 +9,7 @@
 #include "equitile/base/timer.h"
 #include "equitile/kernel/norm.h"
 #include "equitile/kernel/sinusoid.h"
+#include "equitile/pattern/token_place.h"
 
 namespace equitile {
 namespace {
@@ -114,7 +115,8 @@ class WanTransformer::Pass {
     const auto items = static_cast<size_t>(items_);
     EQ_CHECK(items > 0 && pass_.texts.size() == items && pass_.home.size() == items,
              "{} latents, {} texts, {} homes", items, pass_.texts.size(), pass_.home.size());
-    const TokenGrid grid = PatchGrid(pass_.latents[0], config_.patch);
+    TokenGrid grid = PatchGrid(pass_.latents[0], config_.patch);
+    grid.home = pass_.order;
     for (const ConstView& latent : pass_.latents) {
       const ConstView& first = pass_.latents[0];
       if (latent.Rank() != 4 || latent.Extent(0) != config_.in_channels ||
@@ -136,6 +138,7 @@ class WanTransformer::Pass {
     if (!(grid == model_.grid_)) {
       model_.grid_ = grid;
       model_.rope_ = RopeTable(grid, config_.head_dim);
+      model_.places_ = PlaceOfToken(grid);
     }
   }
 
@@ -177,7 +180,7 @@ class WanTransformer::Pass {
       args.weights = model_.weights_.patch.weights;
       auto gather = Timed([&](int64_t, int64_t first, int64_t count, float* rows) {
         GatherPatches(pass_.latents[static_cast<size_t>(item)], config_.patch, home.begin + first,
-                      count, rows);
+                      count, rows, model_.places_);
       });
       args.x = RowProducer(gather);
       args.epilogue.bias = model_.weights_.patch.bias;

@@ -49,6 +49,7 @@ struct WanPass {
   std::span<const ConstView> latents;     // [items] of [channels, frames, height, width], f32
   std::span<const WanText* const> texts;  // [items]
   std::span<const Range> home;            // [items]: this rank's tokens; all of them on one rank
+  TokenOrder order = {};                  // along which tokens are numbered, and so are homes
   SelfAttention attention;
   WanTap tap;
   WanTimes* times = nullptr;  // added to, where given
@@ -70,7 +71,7 @@ class WanTransformer {
   WanText Text(const ConstView& rows, int64_t text_tokens, WanTap tap = {});
 
   // The velocity of the home tokens, [home tokens of all items][patch * out_channels]: rows for
-  // ScatterPatches. Throws InputError where sizes do not fit.
+  // ScatterPatches, in the pass's order. Throws InputError where sizes do not fit.
   void Forward(const WanPass& pass, float* out);
 
  private:
@@ -81,12 +82,13 @@ class WanTransformer {
   ThreadPool& pool_;
   Workspace workspace_;
   Workspace attention_workspace_;
-  TokenGrid grid_;
-  RopeTable rope_;
-  GrowingBuffer hidden_;    // [tokens][D]
-  GrowingBuffer qkv_;       // [tokens][3 D]
-  GrowingBuffer attended_;  // [tokens][D]
-  GrowingBuffer ffn_;       // [tokens of a tile][ffn]
+  TokenGrid grid_;               // of the last pass;
+  RopeTable rope_;               // of this grid,
+  std::vector<int32_t> places_;  // and so are these (PlaceOfToken)
+  GrowingBuffer hidden_;         // [tokens][D]
+  GrowingBuffer qkv_;            // [tokens][3 D]
+  GrowingBuffer attended_;       // [tokens][D]
+  GrowingBuffer ffn_;            // [tokens of a tile][ffn]
 };
 
 }  // namespace equitile

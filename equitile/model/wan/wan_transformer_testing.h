@@ -14,6 +14,7 @@
 #include "equitile/kernel/patches.h"
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/model/wan/wan_transformer.h"
+#include "equitile/pattern/token_place.h"
 #include "equitile/tensor/tensor.h"
 
 namespace equitile::testing {
@@ -152,13 +153,16 @@ inline std::vector<Range> HomeOf(int64_t items, int64_t tokens, int rank, int ra
 // and the threads of `pool`, else on ranks with a transformer and one thread each.
 inline Tensor RunPass(WanTransformer& transformer, std::span<const Tensor> latents,
                       std::span<const WanText> texts, float timestep, int ranks, ThreadPool& pool,
-                      WanTap tap = {}) {
+                      WanTap tap = {}, TokenOrder order = {}) {
   const WanConfig& config = transformer.config();
   const auto items = static_cast<int64_t>(latents.size());
   std::vector<ConstView> views(latents.begin(), latents.end());
   std::vector<const WanText*> text_pointers;
   for (const WanText& text : texts) text_pointers.push_back(&text);
-  const int64_t tokens = PatchGrid(views[0], config.patch).VideoTokens();
+  TokenGrid grid = PatchGrid(views[0], config.patch);
+  grid.home = order;
+  const std::vector<int32_t> places = PlaceOfToken(grid);
+  const int64_t tokens = grid.VideoTokens();
   const Shape& shape = latents[0].shape();
   Tensor output(DType::kF32, {items, config.out_channels, shape[1], shape[2], shape[3]});
 
@@ -171,13 +175,15 @@ inline Tensor RunPass(WanTransformer& transformer, std::span<const Tensor> laten
     pass.latents = views;
     pass.texts = text_pointers;
     pass.home = home;
+    pass.order = order;
     pass.attention = attention;
     pass.tap = tap;
     model.Forward(pass, rows.data());
     const float* from = rows.data();
     for (int64_t item = 0; item < items; ++item) {
       const Range range = home[static_cast<size_t>(item)];
-      ScatterPatches(from, config.patch, range.begin, range.size(), output.view().Select(0, item));
+      ScatterPatches(from, config.patch, range.begin, range.size(), output.view().Select(0, item),
+                     places);
       from += range.size() * config.OutFeatures();
     }
   };

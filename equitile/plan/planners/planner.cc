@@ -8,6 +8,7 @@
 #include "equitile/plan/planners/dbsp/dbsp_plus.h"
 #include "equitile/plan/planners/fractional/fractional.h"
 #include "equitile/plan/planners/static_planner.h"
+#include "equitile/plan/predict/measure.h"
 
 namespace equitile {
 namespace {
@@ -15,17 +16,18 @@ namespace {
 struct NamedPlanner {
   std::string_view name;
   PlannerKind kind;
-  bool has_degrees;
+  bool has_degrees, chooses;
 };
 
-constexpr std::array<NamedPlanner, 7> kPlanners = {{
-    {"ulysses", PlannerKind::kUlysses, false},
-    {"ring", PlannerKind::kRing, false},
-    {"usp", PlannerKind::kUsp, true},
-    {"dbsp", PlannerKind::kDbsp, true},
-    {"dbsp+", PlannerKind::kDbspPlus, true},
-    {"fractional", PlannerKind::kFractional, false},
-    {"auto", PlannerKind::kAuto, false},
+constexpr std::array<NamedPlanner, 8> kPlanners = {{
+    {"ulysses", PlannerKind::kUlysses, false, false},
+    {"ring", PlannerKind::kRing, false, false},
+    {"usp", PlannerKind::kUsp, true, false},
+    {"dbsp", PlannerKind::kDbsp, true, false},
+    {"dbsp+", PlannerKind::kDbspPlus, true, false},
+    {"fractional", PlannerKind::kFractional, false, false},
+    {"auto", PlannerKind::kAuto, false, true},
+    {"dbsp:auto", PlannerKind::kDbspAuto, false, true},
 }};
 
 const NamedPlanner& Named(PlannerKind kind) { return kPlanners[static_cast<size_t>(kind)]; }
@@ -106,6 +108,24 @@ void AddCells(const DbspLayout& layout, const Plan& plan, size_t first_group, St
   }
 }
 
+bool SplitsRows(const PlannerSpec& spec, int64_t batch, int32_t ranks) {
+  const int32_t ring = spec.kind == PlannerKind::kRing ? ranks : std::max(spec.ring, 1);
+  return SplitBatch(batch, ranks / ring, ring).ring > 1;
+}
+
+// What a planner chooses from. Who asks for dbsp:auto asks for layouts that split rows, as with
+// dbsp:UxR; auto takes them only where it is told that bits may depend on the layout.
+std::vector<PlannerSpec> CandidatesOf(const PlannerSpec& chooser, int64_t batch, int32_t ranks,
+                                      bool reproducible) {
+  const bool only_dbsp = chooser.kind == PlannerKind::kDbspAuto;
+  std::vector<PlannerSpec> candidates = AllPlanners(ranks);
+  std::erase_if(candidates, [&](const PlannerSpec& spec) {
+    return only_dbsp ? spec.kind != PlannerKind::kDbsp
+                     : reproducible && SplitsRows(spec, batch, ranks);
+  });
+  return candidates;
+}
+
 // A db-SP layout for each batch item that has its own ranks, or one for all lanes.
 template <typename MakeLayout>
 MadePlan PlanLayouts(const Problem& problem, const BlockMask& mask, const PlannerSpec& spec,
@@ -150,25 +170,29 @@ std::string PlannerSpec::Text() const {
 }
 
 PlannerKind ParsePlannerKind(std::string_view text) {
-  const std::string_view name = text.substr(0, text.find(':'));
-  const auto planner = std::find_if(kPlanners.begin(), kPlanners.end(),
-                                    [&](const NamedPlanner& p) { return p.name == name; });
+  const auto named = [&](std::string_view name) {
+    return std::find_if(kPlanners.begin(), kPlanners.end(),
+                        [&](const NamedPlanner& p) { return p.name == name; });
+  };
+  auto planner = named(text);  // one of them has a colon in its name
+  if (planner == kPlanners.end()) planner = named(text.substr(0, text.find(':')));
   if (planner == kPlanners.end()) {
     throw InputError(
-        "[plan] unknown planner '{}'; use ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional "
-        "or auto",
+        "[plan] unknown planner '{}'; use ulysses, ring, usp:UxR, dbsp:UxR, dbsp+:UxR, fractional, "
+        "dbsp:auto or auto",
         text);
   }
   return planner->kind;
 }
 
 bool HasDegrees(PlannerKind kind) { return Named(kind).has_degrees; }
+bool Chooses(PlannerKind kind) { return Named(kind).chooses; }
 
 PlannerSpec ParsePlanner(std::string_view text, int32_t ranks) {
   const NamedPlanner& planner = Named(ParsePlannerKind(text));
   const size_t colon = text.find(':');
   if (!planner.has_degrees) {
-    if (colon != std::string_view::npos)
+    if (text != planner.name)
       throw InputError("[plan] planner '{}': {} has no degrees", text, planner.name);
     return {.kind = planner.kind, .ulysses = 0, .ring = 0};
   }
@@ -186,12 +210,6 @@ PlannerSpec ParsePlanner(std::string_view text, int32_t ranks) {
   return spec;
 }
 
-bool SplitsRows(const PlannerSpec& spec, int64_t batch, int32_t ranks) {
-  EQ_CHECK(spec.kind != PlannerKind::kAuto);
-  const int32_t ring = spec.kind == PlannerKind::kRing ? ranks : std::max(spec.ring, 1);
-  return SplitBatch(batch, ranks / ring, ring).ring > 1;
-}
-
 std::vector<PlannerSpec> AllPlanners(int32_t ranks) {
   std::vector<PlannerSpec> all = {{.kind = PlannerKind::kFractional, .ulysses = 0, .ring = 0},
                                   {.kind = PlannerKind::kUlysses, .ulysses = 0, .ring = 0},
@@ -205,6 +223,14 @@ std::vector<PlannerSpec> AllPlanners(int32_t ranks) {
   return all;
 }
 
+bool MaySplitRows(const PlannerSpec& spec, int64_t batch, int32_t ranks, bool reproducible) {
+  if (!Chooses(spec.kind)) return SplitsRows(spec, batch, ranks);
+  const std::vector<PlannerSpec> candidates = CandidatesOf(spec, batch, ranks, reproducible);
+  return std::any_of(candidates.begin(), candidates.end(), [&](const PlannerSpec& candidate) {
+    return SplitsRows(candidate, batch, ranks);
+  });
+}
+
 std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks) {
   if (ranks < 1) throw InputError("[plan] {} ranks: at least 1", ranks);
   std::vector<PlannerSpec> specs;
@@ -216,7 +242,9 @@ std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks) {
     const std::string_view part = text.substr(begin, end - begin);
     if (part == "all") {
       for (const PlannerSpec& spec : AllPlanners(ranks)) add(spec);
-      add({.kind = PlannerKind::kAuto, .ulysses = 0, .ring = 0});
+      for (const NamedPlanner& planner : kPlanners) {
+        if (planner.chooses) add({.kind = planner.kind, .ulysses = 0, .ring = 0});
+      }
     } else {
       add(ParsePlanner(part, ranks));
     }
@@ -272,7 +300,8 @@ MadePlan MakePlan(const PlannerSpec& spec, const LaneMasks& masks, RowCounts& ro
       return {PlanFractional(problem, mask, rows.Blocks(), options.cost, options.cluster),
               std::nullopt};
     case PlannerKind::kAuto:
-      return std::move(RankCandidates(masks, rows, options).front().made);
+    case PlannerKind::kDbspAuto:
+      return std::move(RankCandidates(spec, masks, rows, options).front().made);
   }
   EQ_CHECK(false, "planner {}", static_cast<int>(spec.kind));
 }
@@ -282,26 +311,29 @@ Plan MakePlan(std::string_view spec, const LaneMasks& masks, const PlanOptions& 
   return MakePlan(ParsePlanner(spec, options.ranks), masks, rows, options).plan;
 }
 
-std::vector<Candidate> RankCandidates(const LaneMasks& masks, RowCounts& rows,
-                                      const PlanOptions& options) {
-  const BlockMask& mask = masks.blocks();
-  const HomeMap homes(ProblemFor(masks, options));
+double PredictedSeconds(const PlannerSpec& chooser, MadePlan& made, const LaneMasks& masks,
+                        RowCounts& rows, const PlanOptions& options) {
+  const Plan& plan = made.plan;
+  if (!made.work) made.work = CountStageWork(plan, masks.blocks(), rows.Blocks());
+  if (chooser.kind == PlannerKind::kDbspAuto) {
+    const double rho = MeasureImbalance(plan, *made.work, options.cost, options.cluster.speeds).rho;
+    return PaperLatency(plan, masks.blocks().Kept(), rho, options.cluster);
+  }
+  return Simulate(Lower(plan, masks), HomeMap(plan.problem()), *made.work, options.cluster).seconds;
+}
+
+std::vector<Candidate> RankCandidates(const PlannerSpec& chooser, const LaneMasks& masks,
+                                      RowCounts& rows, const PlanOptions& options) {
   std::vector<Candidate> candidates;
-  for (const PlannerSpec& spec : AllPlanners(options.ranks)) {
-    if (options.reproducible && SplitsRows(spec, mask.lanes().batch, options.ranks)) continue;
-    Candidate candidate{
-        .spec = spec, .made = MakePlan(spec, masks, rows, options), .prediction = {}};
-    if (!candidate.made.work)
-      candidate.made.work = CountStageWork(candidate.made.plan, mask, rows.Blocks());
-    candidate.prediction =
-        Simulate(Lower(candidate.made.plan, masks), homes, *candidate.made.work, options.cluster);
+  for (const PlannerSpec& spec :
+       CandidatesOf(chooser, masks.blocks().lanes().batch, options.ranks, options.reproducible)) {
+    Candidate candidate{.spec = spec, .made = MakePlan(spec, masks, rows, options)};
+    candidate.seconds = PredictedSeconds(chooser, candidate.made, masks, rows, options);
     candidates.push_back(std::move(candidate));
   }
   // Equal predictions keep the order of AllPlanners: our own first, then the simplest.
   std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) {
-                     return a.prediction.seconds < b.prediction.seconds;
-                   });
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return candidates;
 }
 

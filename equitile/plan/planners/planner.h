@@ -18,7 +18,16 @@
 
 namespace equitile {
 
-enum class PlannerKind : uint8_t { kUlysses, kRing, kUsp, kDbsp, kDbspPlus, kFractional, kAuto };
+enum class PlannerKind : uint8_t {
+  kUlysses,
+  kRing,
+  kUsp,
+  kDbsp,
+  kDbspPlus,
+  kFractional,
+  kAuto,      // the best of all of them, by predicted seconds
+  kDbspAuto,  // db-SP as published: the best U x R of dbsp, by the paper's estimate
+};
 
 struct PlannerSpec {
   PlannerKind kind = PlannerKind::kAuto;
@@ -31,18 +40,20 @@ struct PlannerSpec {
 // The planner that a text names, whatever its degrees. Throws InputError.
 PlannerKind ParsePlannerKind(std::string_view text);
 bool HasDegrees(PlannerKind kind);
-// "ulysses", "ring", "fractional", "auto", "usp:4x2", "dbsp:4x2", "dbsp+:4x2". Throws InputError,
-// also when U·R is not `ranks`.
+bool Chooses(PlannerKind kind);  // between layouts, by the mask: auto and dbsp:auto
+// "ulysses", "ring", "fractional", "auto", "usp:4x2", "dbsp:4x2", "dbsp+:4x2", "dbsp:auto". Throws
+// InputError, also when U·R is not `ranks`.
 PlannerSpec ParsePlanner(std::string_view text, int32_t ranks);
-// A comma list of them; "all" stands for ulysses, ring, fractional, auto and every usp, dbsp, dbsp+
-// with U·R = ranks.
+// A comma list of them; "all" stands for ulysses, ring, fractional, auto, dbsp:auto and every usp,
+// dbsp, dbsp+ with U·R = ranks.
 std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks);
-// "all" without auto: what auto chooses from.
+// "all" without those that choose: what auto chooses from.
 std::vector<PlannerSpec> AllPlanners(int32_t ranks);
 
 // Whether its plans merge partial results (Plan::SplitsRows), whatever the mask: for `batch` items
-// on `ranks` ranks, which it fits. Not for auto, where it depends on the choice.
-bool SplitsRows(const PlannerSpec& spec, int64_t batch, int32_t ranks);
+// on `ranks` ranks, which it fits. Of one that chooses: whether any that it may choose does.
+// reproducible: as in PlanOptions.
+bool MaySplitRows(const PlannerSpec& spec, int64_t batch, int32_t ranks, bool reproducible);
 
 struct PlanOptions {
   int32_t ranks = 1;
@@ -68,13 +79,19 @@ MadePlan MakePlan(const PlannerSpec& spec, const LaneMasks& masks, RowCounts& ro
                   const PlanOptions& options);
 Plan MakePlan(std::string_view spec, const LaneMasks& masks, const PlanOptions& options);
 
-// Auto with its reasons: all candidates with their predicted seconds, the choice first.
+// A planner that chooses, with its reasons: all candidates with their predicted seconds, the choice
+// first.
 struct Candidate {
   PlannerSpec spec;
   MadePlan made;
-  Prediction prediction;
+  double seconds = 0;
 };
-std::vector<Candidate> RankCandidates(const LaneMasks& masks, RowCounts& rows,
-                                      const PlanOptions& options);
+std::vector<Candidate> RankCandidates(const PlannerSpec& chooser, const LaneMasks& masks,
+                                      RowCounts& rows, const PlanOptions& options);
+
+// What `chooser` compares layouts by: auto the simulated seconds of the lowered plan, dbsp:auto the
+// paper's estimate. Fills in the work where planning has not counted it.
+double PredictedSeconds(const PlannerSpec& chooser, MadePlan& made, const LaneMasks& masks,
+                        RowCounts& rows, const PlanOptions& options);
 
 }  // namespace equitile

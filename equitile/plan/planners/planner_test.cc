@@ -1,7 +1,9 @@
 #include "equitile/plan/planners/planner.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -24,7 +26,7 @@ using testing::RandomCase;
 
 TEST(Planner, ParsesNames) {
   for (const char* name :
-       {"ulysses", "ring", "fractional", "auto", "usp:4x2", "dbsp:8x1", "dbsp+:1x8"}) {
+       {"ulysses", "ring", "fractional", "auto", "usp:4x2", "dbsp:8x1", "dbsp+:1x8", "dbsp:auto"}) {
     EXPECT_EQ(ParsePlanner(name, 8).Text(), name);
   }
   for (const char* bad : {"", "usp", "usp:", "usp:4", "usp:4x", "usp:x2", "usp:4x2x1", "usp:4 x2",
@@ -39,7 +41,7 @@ TEST(Planner, AllIsEveryLayoutOnce) {
   std::set<std::string> names;
   for (const PlannerSpec& spec : specs) names.insert(spec.Text());
   EXPECT_EQ(names.size(), specs.size());
-  EXPECT_EQ(specs.size(), 4u + 3 * 6);
+  EXPECT_EQ(specs.size(), 5u + 3 * 6);
   EXPECT_TRUE(names.contains("dbsp+:3x4") && names.contains("auto") && names.contains("usp:12x1"));
   EXPECT_EQ(ParsePlanners("ring,all,ring", 12).size(), specs.size());
   EXPECT_EQ(ParsePlanners("ring,usp:3x4", 12).size(), 2u);
@@ -163,9 +165,16 @@ TEST(Planner, WhatSplitsRowsIsKnownWithoutAPlan) {
       PlanOptions options;
       options.ranks = ranks;
       for (const PlannerSpec& spec : AllPlanners(ranks)) {
-        EXPECT_EQ(SplitsRows(spec, batch, ranks), MakePlan(spec.Text(), mask, options).SplitsRows())
+        EXPECT_EQ(MaySplitRows(spec, batch, ranks, true),
+                  MakePlan(spec.Text(), mask, options).SplitsRows())
             << spec.Text() << ", " << batch << " items, " << ranks << " ranks";
       }
+      const PlannerSpec any = ParsePlanner("auto", ranks), dbsp = ParsePlanner("dbsp:auto", ranks);
+      EXPECT_FALSE(MaySplitRows(any, batch, ranks, /*reproducible=*/true));
+      // Two items on two ranks have one each, whatever the degrees.
+      const bool may = ranks > 1 && batch % ranks != 0;
+      EXPECT_EQ(MaySplitRows(any, batch, ranks, /*reproducible=*/false), may) << batch << ranks;
+      EXPECT_EQ(MaySplitRows(dbsp, batch, ranks, /*reproducible=*/true), may) << batch << ranks;
     }
   }
 }
@@ -179,10 +188,11 @@ TEST(Auto, TakesTheCheapestAndKeepsRowsWhole) {
   RowCounts rows(mask);
   for (bool reproducible : {true, false}) {
     options.reproducible = reproducible;
-    const std::vector<Candidate> candidates = RankCandidates(mask, rows, options);
+    const std::vector<Candidate> candidates =
+        RankCandidates(ParsePlanner("auto", 6), mask, rows, options);
     EXPECT_EQ(candidates.size(), reproducible ? 5u : 3u + 3 * 4);
     for (size_t i = 1; i < candidates.size(); ++i) {
-      EXPECT_LE(candidates[i - 1].prediction.seconds, candidates[i].prediction.seconds);
+      EXPECT_LE(candidates[i - 1].seconds, candidates[i].seconds);
     }
     for (const Candidate& candidate : candidates) {
       if (reproducible) EXPECT_FALSE(candidate.made.plan.SplitsRows());
@@ -200,11 +210,18 @@ struct FreeChoice {
 FreeChoice ChooseFreely(const BlockMask& mask, PlanOptions options) {
   options.reproducible = false;
   RowCounts rows(mask);
-  const std::vector<Candidate> candidates = RankCandidates(mask, rows, options);
+  const std::vector<Candidate> candidates =
+      RankCandidates(ParsePlanner("auto", options.ranks), mask, rows, options);
   const auto fractional = std::find_if(
       candidates.begin(), candidates.end(),
       [](const Candidate& candidate) { return candidate.spec.kind == PlannerKind::kFractional; });
   return {candidates.front(), *fractional};
+}
+
+double Exchange(const Plan& plan, const BlockMask& mask, const Cluster& cluster) {
+  return Simulate(Lower(plan, mask), HomeMap(plan.problem()),
+                  CountStageWork(plan, mask, RowBlocks(mask)), cluster)
+      .exchange;
 }
 
 int64_t BytesMax(const Plan& plan, const BlockMask& mask) {
@@ -223,7 +240,8 @@ TEST(Auto, OneHeadAndASlowLinkAreBetterOffInARing) {
   const auto [best, fractional] = ChooseFreely(mask, options);
   EXPECT_EQ(best.spec.kind, PlannerKind::kRing) << best.spec.Text();
   EXPECT_LE(BytesMax(best.made.plan, mask), BytesMax(fractional.made.plan, mask));
-  EXPECT_GT(fractional.prediction.exchange, 1.5 * best.prediction.exchange);
+  EXPECT_GT(Exchange(fractional.made.plan, mask, options.cluster),
+            1.5 * Exchange(best.made.plan, mask, options.cluster));
   options.reproducible = true;
   EXPECT_EQ(MakePlan("auto", mask, options).planner().Text(), "fractional");
 }
@@ -238,7 +256,8 @@ TEST(Auto, FewHeadsOnManyRanksAreBetterOffInARing) {
   const auto [best, fractional] = ChooseFreely(mask, options);
   EXPECT_NE(best.spec.kind, PlannerKind::kFractional);
   EXPECT_TRUE(best.made.plan.SplitsRows());
-  EXPECT_GT(fractional.prediction.exchange, best.prediction.exchange);
+  EXPECT_GT(Exchange(fractional.made.plan, mask, options.cluster),
+            Exchange(best.made.plan, mask, options.cluster));
 }
 
 // With heads to choose from, most of the exchange hides behind other heads' compute, and nothing
@@ -248,6 +267,51 @@ TEST(Auto, ManyHeadsAreBestSplitFractionally) {
   PlanOptions options;
   options.ranks = 8;
   EXPECT_EQ(ChooseFreely(mask, options).best.spec.kind, PlannerKind::kFractional);
+}
+
+// --- dbsp:auto ---
+
+TEST(DbspAuto, ChoosesTheLeastOfThePapersEstimatesAmongAllDegrees) {
+  for (const char* mask_spec : {"wan,heads=12,blocks=48", "uniform,heads=16,blocks=64,density=0.9",
+                                "uniform,heads=16,blocks=64,density=0.02", "wan,heads=5,blocks=7",
+                                "uniform,heads=2,blocks=3,density=0"}) {
+    const BlockMask mask = MakeSyntheticMask(ParseSyntheticSpec(mask_spec));
+    for (const int32_t ranks : {1, 6, 7, 8}) {
+      for (const double row_seconds : {0.0, 1e-6}) {
+        PlanOptions options;
+        options.ranks = ranks;
+        options.cluster.row_seconds = row_seconds;
+        std::string best;
+        double least = std::numeric_limits<double>::infinity();
+        for (int32_t u = ranks; u >= 1; --u) {
+          if (ranks % u != 0) continue;
+          const std::string spec = fmt::format("dbsp:{}x{}", u, ranks / u);
+          const Plan plan = MakePlan(spec, mask, options);
+          const double rho = Rescore(plan, mask, options.cost).rho;
+          const double seconds = PaperLatency(plan, mask.Kept(), rho, options.cluster);
+          if (seconds < least) {
+            least = seconds;
+            best = spec;
+          }
+        }
+        const Plan chosen = MakePlan("dbsp:auto", mask, options);
+        EXPECT_EQ(chosen.planner().Text(), best) << mask_spec << " on " << ranks;
+        EXPECT_EQ(chosen, MakePlan(best, mask, options));
+      }
+    }
+  }
+}
+
+// Each iteration of a ring is launched anew; what an all-to-all moves does not depend on that.
+TEST(DbspAuto, TheLaunchTermTurnsTheChoiceFromRings) {
+  const BlockMask mask = BlockMask::Dense(
+      {.batch = 1, .heads = 16}, {.q_tokens = 4096, .kv_tokens = 4096, .block_tokens = 64});
+  PlanOptions options;
+  options.ranks = 8;
+  options.cluster.launch_seconds = 0;
+  EXPECT_EQ(MakePlan("dbsp:auto", mask, options).planner().Text(), "dbsp:1x8");
+  options.cluster.launch_seconds = 1e-2;
+  EXPECT_EQ(MakePlan("dbsp:auto", mask, options).planner().Text(), "dbsp:8x1");
 }
 
 TEST(Report, FiguresAreThoseOfTheParts) {

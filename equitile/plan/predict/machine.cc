@@ -141,6 +141,9 @@ void CheckCluster(const Cluster& cluster, int32_t ranks) {
     throw InputError("[plan] pack seconds per byte {}: must not be negative",
                      cluster.pack_seconds_per_byte);
   }
+  if (!(cluster.launch_seconds >= 0) || !std::isfinite(cluster.launch_seconds)) {
+    throw InputError("[plan] launch seconds {}: must not be negative", cluster.launch_seconds);
+  }
   CheckLink(cluster.link, "link");
   if (!cluster.node_of.empty()) {
     CheckLink(cluster.node_link, "node link");
@@ -185,6 +188,7 @@ void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype,
   }
   if (machine.pack_bytes_per_second > 0)
     cluster.pack_seconds_per_byte = 1 / machine.pack_bytes_per_second;
+  if (machine.launch_seconds > 0) cluster.launch_seconds = machine.launch_seconds;
   for (const NamedLink& named : machine.links) {
     if (named.name == "network") cluster.link = cluster.node_link = named.link;
   }

@@ -47,6 +47,7 @@ struct Machine {
   int64_t threads = 1;
   double peak_gflops = 0;
   double pack_bytes_per_second = 0;  // see Cluster::pack_seconds_per_byte; 0: not measured
+  double launch_seconds = 0;         // see Cluster; 0: not measured
   std::vector<KernelRate> kernel;
   std::vector<NamedLink> links;
   std::vector<int32_t> node_of;  // [ranks] of the job that measured the links, or empty
@@ -58,6 +59,9 @@ struct Machine {
 struct Cluster {
   double gflops = 100;  // of a rank of speed 1
   double row_seconds = 0;
+  // Starting to compute a stage: a kernel's launch on a GPU, waking the threads here. Only the
+  // paper's estimate has it (PaperLatency).
+  double launch_seconds = 5e-6;
   // Between a rank's tensors and packed strips, either way, per byte of f32; 0: free.
   double pack_seconds_per_byte = 0;
   Link link;       // between two ranks of different nodes, alone

@@ -295,11 +295,20 @@ TEST(Simulate, PaperFormulaByHand) {
       .ranks = 8, .lanes = mask.lanes(), .grid = mask.grid(), .token_grid = {}, .orders = {}};
   Cluster cluster;
   const double block = 4.0 * 128 * 64 * 64 / 100e9;
-  const double iteration = 512 * block / 8 / 2;  // U4R2: half of a rank's blocks
+  cluster.launch_seconds = 7e-6;
+  cluster.row_seconds = 3e-7;
+  // U4R2: half of a rank's blocks, and all of its rows, in each of two iterations.
+  const double iteration = 512 * block / 8 / 2 + 7e-6 + 8 * 3e-7;
   const double all_to_all = 2e-6 + 4.0 * 64 * 8 * 512 * 3 / 4 / 12.5e9;
   const double p2p = 2e-6 + 2.0 * 256 * 2 * 512 / 12.5e9;
   EXPECT_NEAR(PaperLatency(PlanUsp(problem, 4, 2), 512, 1.25, cluster),
               all_to_all + (std::max(iteration, p2p) + iteration) * 1.25, 1e-12);
+  // Without blocks the launches are left: one per iteration, where no transfer takes longer.
+  cluster.launch_seconds = 1;
+  const double launch = 1 + 8 * 3e-7;
+  EXPECT_NEAR(PaperLatency(PlanUsp(problem, 8, 1), 0, 1, cluster),
+              2e-6 + 4.0 * 64 * 8 * 512 * 7 / 8 / 12.5e9 + launch, 1e-12);
+  EXPECT_NEAR(PaperLatency(PlanUsp(problem, 1, 8), 0, 1, cluster), 8 * launch, 1e-12);
 }
 
 }  // namespace

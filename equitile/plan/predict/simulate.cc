@@ -438,8 +438,11 @@ double PaperLatency(const Plan& plan, int64_t kept_blocks, double rho, const Clu
   const double all_to_all =
       seconds(2 * (q_tokens + kv_tokens) / ranks * lane_bytes * (ulysses - 1) / ulysses);
   const double p2p = ring > 1 ? seconds(2 * kv_tokens / ring * lane_bytes / ulysses) : 0;
+  const double rows = static_cast<double>(problem.lanes.Count() * problem.grid.QBlocks()) / ranks;
+  const double launch = cluster.launch_seconds + rows * cluster.row_seconds;
   const double compute =
-      static_cast<double>(kept_blocks) * cluster.BlockSeconds(problem.grid) / (ranks * ring);
+      static_cast<double>(kept_blocks) * cluster.BlockSeconds(problem.grid) / (ranks * ring) +
+      launch;
   return all_to_all + (std::max(compute, p2p) * (ring - 1) + compute) * rho;
 }
 

@@ -43,8 +43,10 @@ Prediction Simulate(const Program& program, const HomeMap& homes, const StageWor
                     const Cluster& cluster);
 
 // The db-SP paper's estimate (its section 4.3) for the layout U_x R_y that the plan has:
-//   all-to-all(x) + (max(compute, p2p(y)) (y - 1) + compute) rho, compute = one ring iteration of
-//   an average rank.
+//   all-to-all(x) + (max(compute, p2p(y)) (y - 1) + compute) rho,
+//   compute = kept blocks of an average rank in one ring iteration + launch,
+// with launch what an iteration takes on top of its blocks, whatever is in it: starting it, and the
+// rows of an average rank, which are the same in every iteration.
 double PaperLatency(const Plan& plan, int64_t kept_blocks, double rho, const Cluster& cluster);
 
 }  // namespace equitile
