@@ -90,5 +90,5 @@ def rows(program, quick):
         yield runs.Row(f"profile of 1.3B, {ranks} ranks", 150, lambda ranks=ranks: profile(program, quick, ranks))
 
 
-def data(made):
+def data(made, quick):
     return {"bound": BOUND, "runs": [{key: value for key, value in row.items() if key != "machine"} for row in made.values()]}

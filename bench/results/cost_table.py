@@ -50,7 +50,7 @@ def rows(program, quick):
             yield runs.Row(f"{name}, run {repeat + 1}", work * (2 * DENSE + SPARSE + 2), make)
 
 
-def data(made):
+def data(made, quick):
     """Medians over runs, per model."""
     models = {}
     for row in made.values():

@@ -14,6 +14,7 @@ AT_ONCE = 2  # prompts of a row: in the second one the sides come in another ord
 
 MASSES = [0.99, 0.95, 0.8, 0.6, 0.4]  # densities from 0.9 to 0.2, as tried on prompts that are not held out
 DENSITIES = [0.3, 0.5, 0.7]
+ORACLE = [0.35, 0.55, 0.75]
 FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
 OURS = ["predict", "observe"]
 AGAIN = "dense, again"
@@ -40,7 +41,7 @@ def sides(table):
     found += [side(source, f"mass={mass}") for source in OURS for mass in MASSES]
     found += [side(source, f"mass={mass},tail=none") for source in OURS for mass in MASSES[1:4]]
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
-    found += [side("radial")]
+    found += [side("radial")] + [side("oracle", f"density={density},tail=mean") for density in ORACLE]
     return found + [side(source, f"mass={mass}", cache=True) for source in OURS for mass in (0.95, 0.8, 0.6)]
 
 
@@ -61,7 +62,7 @@ def facts(prompt, steps):
     """What is kept of one video beside its dense one: figures and ratios."""
     a, b = prompt["sparsity_a"], prompt["sparsity_b"]
     return {"psnr": prompt["psnr_mean"], "ssim": prompt["ssim_mean"], "speed": prompt["speed"],
-            "density": density(b, steps), "mass_held": b["mass_held"], "steps_skipped": b["steps_skipped"],
+            "density": density(b, steps), "steps_skipped": b["steps_skipped"],
             "attention": b["attention_seconds"] / a["attention_seconds"], "masks": b["mask_seconds"] / a["attention_seconds"],
             "dense_attention_share": a["attention_seconds"] / prompt["seconds_a"]}
 
@@ -70,9 +71,7 @@ def compare(program, table, quick, some, frames_folder):
     """One row: the given prompts, every side."""
     frames, size, steps, _ = SIZES[table][quick]
     common = ["-m", str(runs.MINI), "--video-frames", frames, "-W", size, "-H", size, "--steps", steps]
-    if program.offers("generate", "--measure-mass"):
-        common.append("--measure-mass")
-    ways = sides(table)
+    ways = [one for one in sides(table) if one["source"] != "oracle" or program.offers("generate", "oracle")]
     flags = lambda one: " ".join(map(str, [*common, *one["flags"]]))
     keep = ["--save-frames", frames_folder] if frames_folder else []
     with tempfile.TemporaryDirectory() as folder:
@@ -103,16 +102,11 @@ def together(made, one):
     return list(itertools.chain.from_iterable(row["sides"][one["label"]] for row in made.values()))
 
 
-def mean(values):
-    values = [value for value in values if value is not None]
-    return statistics.fmean(values) if values else None
-
-
 def summary(one, found):
     return {"label": one["label"], "source": one["source"],
             "psnr": interval(fact["psnr"] for fact in found if fact["psnr"] is not None), "ssim": interval(fact["ssim"] for fact in found),
             "speed": ratio_interval([fact["speed"] for fact in found]),
-            **{key: mean(fact[key] for fact in found) for key in ("density", "mass_held", "attention", "masks", "steps_skipped")},
+            **{key: statistics.fmean(fact[key] for fact in found) for key in ("density", "attention", "masks", "steps_skipped")},
             "prompts": [{key: fact[key] for key in ("psnr", "ssim", "speed", "density")} for fact in found]}
 
 
@@ -138,7 +132,8 @@ def differences(found):
 
 def data(made, quick, table):
     frames, size, steps, count = SIZES[table][quick]
-    found = [summary(one, together(made, one)) for one in sides(table)]
+    there = set.intersection(*(set(row["sides"]) for row in made.values()))
+    found = [summary(one, together(made, one)) for one in sides(table) if one["label"] in there]
     share = statistics.fmean(fact["dense_attention_share"] for row in made.values() for facts in row["sides"].values() for fact in facts)
     return {"video": {"frames": frames, "width": size, "height": size, "steps": steps},
             "prompts": [{"seed": seed, "prompt": prompt} for row in made.values() for seed, prompt in row["prompts"]],

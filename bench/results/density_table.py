@@ -62,5 +62,5 @@ def rows(program, quick):
         yield runs.Row(name, work * (1 + 0.6 * len(SETTINGS) * ROUNDS), make)
 
 
-def data(made):
+def data(made, quick):
     return {"shapes": [{"shape": key, "tokens": row["tokens"], "settings": row["settings"]} for key, row in made.items()]}

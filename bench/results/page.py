@@ -7,7 +7,7 @@ from curve_table import AGAIN, FIXED, OURS
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "predict, no means": "#9bc4ad", "observe, no means": "#a8d8b9", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
-           "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
+           "radial": "#8d6e63", "oracle": "#222222", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
 
 
 def table(head, rows):
@@ -78,12 +78,12 @@ def curve_section(data, perceptual):
     cell = lambda one, key, digits: within(lpips[one["label"]][key], digits) if one["label"] in lpips else "–"
     rows = [[f"`{one['label']}`", number(one["density"], 2), within(one["speed"], 2), number(one["attention"], 2),
              "identical" if one["psnr"] is None else within(one["psnr"], 1), within(one["ssim"], 3), cell(one, "lpips_alex", 3),
-             cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["mass_held"], 3), number(one["steps_skipped"], 1)] for one in data["sides"]]
+             cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["steps_skipped"], 1)] for one in data["sides"]]
     return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data) +
             f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals, speed end to end without loading. Dense attention is "
             f"{percent(share, 0)} of a dense video's time: with attention that costs nothing ×{1 / (1 - share):.2f}, with the first fifth of the steps dense ×{1 / (1 - 0.8 * share):.2f}. "
             "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run.\n\n" +
-            table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "mass held", "steps skipped"], rows))
+            table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped"], rows))
 
 
 def difference_section(data):
@@ -96,6 +96,14 @@ def difference_section(data):
         rows.append([f"`{one['ours']}`", f"`{one['baseline']}`", number(one["density"], 2), within(one["psnr"], 2), within(one["ssim"], 4), verdict(not worse)])
     return ("## At equal density\n\nOurs minus theirs, dB and SSIM, paired by prompt: our curve, straight between its dials, at the density of the baseline's video. *Holds*: not worse "
             "beyond the 95 % interval.\n\n" + table(["ours", "baseline", "density", "PSNR", "SSIM", "holds"], rows))
+
+
+def oracle_section(data):
+    rows = [[f"`{one['attention']}`", number(one["density"], 3), number(one["mass_held"], 3), number(one["mass_held_p5"], 3), number(one["oracle_density"], 3),
+             number(one["oracle"], 3), number(one["share"], 3), verdict(one["share"] >= data["asked"])] for one in data["sides"]]
+    return ("## Mass that masks hold\n\n" + about(data) + f"\n{title(data['video'], data['prompts'])}. Measured on sampled rows of every layer and step; the fifth percentile is over heads. "
+            "The oracle takes the heaviest blocks of a layer by the exact masses of the same step, as many in every layer as ours keep on average: ours keep more where attention is even, so the share may be above 1. "
+            f"Asked: {data['asked']} of its mass.\n\n" + table(["", "density", "mass held", "5th percentile", "oracle's density", "its mass", "share", "holds"], rows))
 
 
 def cluster_section(data):
@@ -152,7 +160,7 @@ def chart(data):
     for source, colour in COLOURS.items():
         ones = [one for one in shown if one["source"] == source]
         strong = source in OURS
-        out.append(left.line(sorted((one["speed"]["mean"], one["psnr"]["mean"]) for one in ones), colour, strong))
+        out.append(left.line([(one["speed"]["mean"], one["psnr"]["mean"]) for one in ones], colour, strong))
         if "cache" not in source:
             out.append(right.line(sorted((one["density"], one["psnr"]["mean"]) for one in ones if one["density"] is not None), colour, strong))
     named = [source for source in COLOURS if any(one["source"] == source for one in shown)]
@@ -167,7 +175,7 @@ def chart(data):
 def write(out):
     """From out/data to out/sparsity.md and out/sparsity.svg."""
     read = lambda name: json.loads((out / f"data/sparsity-{name}.json").read_text()) if (out / f"data/sparsity-{name}.json").exists() else None
-    cost, density, curve, longer, cluster = (read(name) for name in ("prediction-cost", "density", "curve", "curve-81", "cluster"))
+    cost, density, curve, longer, oracle, cluster = (read(name) for name in ("prediction-cost", "density", "curve", "curve-81", "oracle", "cluster"))
     perceptual = read("perceptual") or {}
     page = ["# Sparse attention: speed and likeness\n",
             "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours, `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "
@@ -180,7 +188,7 @@ def write(out):
         page += [curve_section(curve, perceptual.get("curve")), difference_section(curve)]
     if longer:
         page.append(curve_section(longer, perceptual.get("curve-81")))
-    if not any((cost, density, curve, longer, cluster)):
+    if not any((cost, density, curve, longer, oracle, cluster)):
         page.append("No table has been made yet.\n")
-    page += [section(data) for section, data in ((cost_section, cost), (density_section, density), (cluster_section, cluster)) if data]
+    page += [section(data) for section, data in ((oracle_section, oracle), (cost_section, cost), (density_section, density), (cluster_section, cluster)) if data]
     (out / "sparsity.md").write_text("\n".join(page))

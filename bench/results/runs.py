@@ -107,10 +107,12 @@ class Worker:
     """Makes rows that are not there yet and says how long the others will take."""
 
     def __init__(self, program, folder, step_seconds):
-        self.program, self.folder, self.step_seconds = program, folder, step_seconds
+        self.program, self.folder, self.step_seconds, self.states = program, folder, step_seconds, {}
 
     def state(self, table, identity):
-        return State(self.folder / f"{table}.json", identity)
+        if table not in self.states:
+            self.states[table] = State(self.folder / f"{table}.json", identity)
+        return self.states[table]
 
     def left(self, rows, state):
         """Seconds, from rows that are done, else from the time of a step."""

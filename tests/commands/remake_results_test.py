@@ -17,6 +17,7 @@ import cluster_table  # noqa: E402
 import cost_table  # noqa: E402
 import curve_table  # noqa: E402
 import density_table  # noqa: E402
+import oracle_table  # noqa: E402
 import page  # noqa: E402
 import picture  # noqa: E402
 import runs  # noqa: E402
@@ -88,6 +89,22 @@ def test_costs_are_shares_of_a_dense_step():
     assert found["of_attention"] == pytest.approx(0.8 / 8) and found["of_step"] == pytest.approx(0.8 / 16)
 
 
+def test_the_oracle_is_asked_for_our_density(monkeypatch):
+    monkeypatch.setattr(oracle_table, "sides", lambda: ["predict:mass=0.8"])
+    asked = []
+
+    class Fake:
+        def generate(self, *flags):
+            asked.append(flags[flags.index("--attention") + 1])
+            # One dense step of five, the others at 0.5: 0.6 over all.
+            return {"run": {"sparsity": {"density": 0.6, "mass_held": 0.9 if asked[-1].startswith("oracle") else 0.72, "mass_held_p5": 0.5}}}
+
+    made = {"x": oracle_table.measure(Fake(), True, 1, "star")}
+    assert asked == ["predict:mass=0.8", "oracle:density=0.5000"]
+    found = oracle_table.data(made, True)["sides"][0]
+    assert found["share"] == pytest.approx(0.8) and found["density"] == pytest.approx(0.5) and found["oracle"] == pytest.approx(0.9)
+
+
 class Machine:
     def machine(self):
         return {"target": "avx2", "threads": 2, "peak_gflops": 1.0}
@@ -130,14 +147,14 @@ def test_the_page(tmp_path):
     """From data as the tables write it, one verdict of each kind."""
     (tmp_path / "data").mkdir()
     curve = {"video": {"frames": 49, "width": 256, "height": 256, "steps": 20}, "prompts": [{"seed": 1000, "prompt": "a"}], "attention_share": 0.5,
-             "sides": [curve_table.summary(one, [{"psnr": 30.0 + i, "ssim": 0.9, "speed": 1.0 + i / 50, "density": 0.5, "mass_held": None, "attention": 0.7,
+             "sides": [curve_table.summary(one, [{"psnr": 30.0 + i, "ssim": 0.9, "speed": 1.0 + i / 50, "density": 0.5, "attention": 0.7,
                                                   "masks": 0.0, "steps_skipped": 0}] * 2) for i, one in enumerate(curve_table.sides("curve"))]}
     curve["differences"] = [{"ours": "predict", "baseline": "radial", "density": 0.5, "psnr": {"mean": 1.0, "low": 0.5, "high": 1.5, "count": 2},
                              "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 2}},
                             {"ours": "predict", "baseline": "sta", "density": 0.5, "psnr": {"mean": -1.0, "low": -1.5, "high": -0.5, "count": 2},
                              "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 2}}]
     cluster = cluster_table.data({"x": {"masks": "m", "density": 0.5, "machine": {}, **cluster_table.judge(
-        {"step": 10.0, "attention": 6.0}, 4, {"ring": {"step": 3.0, "rho": 1.5}, "auto": {"step": 2.6, "rho": 1.0}})}})
+        {"step": 10.0, "attention": 6.0}, 4, {"ring": {"step": 3.0, "rho": 1.5}, "auto": {"step": 2.6, "rho": 1.0}})}}, False)
     density = {"shapes": [{"shape": "head_dim 32", "tokens": 64, "settings": [{"asked": 0.5, "density": 0.5, "tail": tail, "time": 0.6} for tail in ("none", "mean")]}]}
     perceptual = {"curve": {"fingerprint": ABOUT["fingerprint"], "every": 4, "sides": [
         {"label": "predict:mass=0.8", "lpips_alex": {"mean": 0.1234, "low": None, "high": None, "count": 1}, "lpips_vgg": None, "vmaf": None}]}}
