@@ -16,7 +16,8 @@ FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 
          "--steps", 5]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
 SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
            "observe:mass=0.5,tail=none,at=1,refresh=2", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg", "radial", "sta",
-           "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
+           "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "oracle:density=0.4",
+           "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
 MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
          {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
 
@@ -167,6 +168,10 @@ def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, at
     low, high = dry["density_low"], dry["density"]
     if attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
         assert low <= density <= high == 1 and low < 0.9
+        # Of three blocks one is kept, in five of six layers of the steps 3, 4 and 5; step 4 is observed again.
+        sparse_calls = {"predict:mass=0.5": 15 / 30, "observe:mass=0.6,refresh=1": 10 / 30}
+        if attention in sparse_calls:
+            assert low == pytest.approx(1 - sparse_calls[attention] * 2 / 3)
         assert dry["seconds_low"] < dry["seconds"]
         text = generate(*flags, "--dry-run").out
         assert f"density {low:.3f} to 1.000" in text and " to " in text.split("time")[1], text
