@@ -57,6 +57,8 @@ class LayerAttention {
 
   // Collective. Heads that the call skips must be without blocks and tails: what is planned, moved
   // and computed is a layer of the other heads.
+  // Heads whose values nobody will ask for, see MaskSource; who looks on sees all of them.
+  std::vector<int64_t> SkippedHeads(const ComingLayer& layer);
   void operator()(const SelfAttentionCall& call);
 
   MaskSource& source() { return *source_; }
