@@ -83,6 +83,7 @@ TEST_F(VerificationTest, AllPlannersKeepTheirPromise) {
     for (const PlannerSpec& spec : ParsePlanners("all", ranks)) {
       const VerifyCase result = Check(spec.Text(), ranks, Fault::kNone, 0);
       EXPECT_TRUE(result.ok) << spec.Text() << " on " << ranks << ": " << result.max_error;
+      if (spec.kind == PlannerKind::kDbspAuto) continue;  // may choose either
       const bool splits = spec.kind == PlannerKind::kRing || spec.ring > 1;
       EXPECT_EQ(result.same_bits, !splits || ranks == 1) << spec.Text() << " on " << ranks;
     }
