@@ -329,8 +329,8 @@ TEST(WanTransformer, SkippedHeadsHaveNoValuesAndNoInputsOfTheOutput) {
   std::vector<int64_t> all;
   for (int64_t head = 0; head < config.heads; ++head) all.push_back(head);
   const int64_t tokens = 3 * 5 * 3;
-  for (const std::vector<int64_t>& heads :
-       std::vector<std::vector<int64_t>>{{}, {0}, {config.heads - 1}, {0, config.heads - 1}, all}) {
+  for (const std::vector<int64_t>& heads : std::vector<std::vector<int64_t>>{
+           {}, {0}, {1}, {config.heads - 1}, {0, config.heads - 1}, all}) {
     const SkippingPass whole = RunSkipping(model, heads, false),
                        some = RunSkipping(model, heads, true);
     EXPECT_EQ(std::memcmp(whole.rows.data(), some.rows.data(), whole.rows.size() * sizeof(float)),
