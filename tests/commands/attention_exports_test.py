@@ -103,6 +103,14 @@ def test_measured_mass_is_what_exported_masses_and_masks_say(generate, tmp_path)
     assert numbers[0] == numbers[1] and numbers[0][-1] != perf["calls"][-1]["mass_held"]
 
 
+def test_looking_on_changes_no_layout(generate, tmp_path):
+    """A ring splits rows, whose bits depend on it: looking at masses must not make it another layout."""
+    flags = ["--attention", "observe:mass=0.5", "--ranks", 3, "--planner", "ring"]
+    plain = latents(generate, tmp_path, *flags)
+    assert plain != latents(generate, tmp_path, "--attention", "observe:mass=0.5")
+    assert latents(generate, tmp_path, *flags, "--measure-mass", "--export-masses", "w", "--export-masks", "m") == plain
+
+
 def test_nobody_holds_more_than_the_oracle(generate, tmp_path):
     held = {}
     for attention in "oracle:density=0.5", "sparge", "svg:density=0.5":
