@@ -92,6 +92,35 @@ TEST(MaskFile, LanesAreInHomeOrderUnlessTheirsIsNamed) {
             std::string::npos);
 }
 
+TEST(MaskFile, MasksOfARunReadBack) {
+  const TempFolder folder;
+  const TokenGrid grid{.frames = 3, .height = 5, .width = 7, .home = TokenOrder::kHilbert};
+  BlockMask blocks({.batch = 2, .heads = 2},
+                   {.q_tokens = 105, .kv_tokens = 105, .block_tokens = 32});
+  for (int64_t lane = 0; lane < 4; ++lane) blocks.Set(lane, lane % 3, 3 - lane);
+  const LaneMasks plain(
+      {.blocks = blocks, .token_grid = grid, .orders = {}, .tails = {}});  // in home order
+  const LaneMasks full(
+      {.blocks = blocks,
+       .token_grid = grid,
+       .orders = {TokenOrder::kHilbert, TokenOrder::kHWF, TokenOrder::kFHW, TokenOrder::kHilbert},
+       .tails = {Tail::kMean, Tail::kNone, Tail::kMean, Tail::kMean}});
+  for (const LaneMasks& masks : {plain, full}) {
+    WriteMaskFile(folder / "m.npy", MaskFileOf(masks, grid, 4, 7));
+    const MaskFile read = ReadMaskFile(folder / "m.npy");
+    EXPECT_EQ(read.MasksOf(0), masks);
+    EXPECT_EQ(read.step, 4);
+    EXPECT_EQ(read.layer, 7);
+    EXPECT_EQ(read.home(), TokenOrder::kHilbert);
+  }
+  const std::vector<float> masses(64, 0.25f);
+  WriteMassFile(folder / "w.npy", MaskFileOf(full, grid, 4, 7), masses);
+  const NpyArray array = ReadNpy(folder / "w.npy");
+  EXPECT_EQ(array.type, NpyType::kFloat32);
+  EXPECT_EQ(array.shape, (std::vector<int64_t>{4, 4, 4}));
+  EXPECT_THROW(ReadMaskFile(folder / "w.npy"), InputError);  // not a mask
+}
+
 TEST(MaskFile, DescriptionMayLeaveThingsOut) {
   EXPECT_EQ(Complaint("{}"), "accepted");
   EXPECT_EQ(Complaint(R"({"heads": 2})"), "accepted");
