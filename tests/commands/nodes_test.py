@@ -125,8 +125,8 @@ def test_a_pulled_cable_is_named_and_the_run_goes_on(equitile, start, tmp_path):
     while "no sign of life" not in (line := job.stderr.readline()):
         assert line, "it ended without a word about the lost rank"
     named = time.monotonic() - pulled
-    assert re.search(r"equitile: rank 1 .*no sign of life for 4 s \(noticed by rank 0\)", line), line
-    assert WATCHDOG - 1 < named < WATCHDOG + 6, named
+    assert re.search(r"equitile: rank 1\b.*no sign of life for 4 s \(noticed by rank 0\)", line), line
+    assert WATCHDOG - 1 < named < WATCHDOG + 15, named
     job.communicate(timeout=60)
     assert job.returncode != 0 and not (tmp_path / "cut.st").exists()
     again = equitile("generate", *flags, "--save-latents", "cut.st", "--resume")
