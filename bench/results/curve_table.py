@@ -11,6 +11,7 @@ from statistics95 import at, interval, ratio_interval
 
 HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
 AT_ONCE = 2  # prompts of a row: in the second one the sides come in another order
+TOGETHER = 12  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
 MASSES = [0.99, 0.95, 0.8, 0.6, 0.4]  # densities from 0.9 to 0.2, as tried on prompts that are not held out
 DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
@@ -67,11 +68,10 @@ def facts(prompt, steps):
             "dense_attention_share": a["attention_seconds"] / prompt["seconds_a"]}
 
 
-def compare(program, table, quick, some, frames_folder):
-    """One row: the given prompts, every side."""
+def compare(program, table, quick, some, ways, frames_folder):
+    """One row: some prompts, some sides."""
     frames, size, steps, _ = SIZES[table][quick]
     common = ["-m", str(runs.MINI), "--video-frames", frames, "-W", size, "-H", size, "--steps", steps]
-    ways = [one for one in sides(table) if one["source"] != "oracle" or program.offers("generate", "oracle")]
     flags = lambda one: " ".join(map(str, [*common, *one["flags"]]))
     keep = ["--save-frames", frames_folder] if frames_folder else []
     with tempfile.TemporaryDirectory() as folder:
@@ -83,23 +83,24 @@ def compare(program, table, quick, some, frames_folder):
         about = {"fingerprint": program.fingerprint(), "prompts": some, "sides": [one["label"] for one in ways]}
         (pathlib.Path(frames_folder) / "sides.json").write_text(json.dumps(about))
     return {"prompts": some, "sides": {one["label"]: [facts(prompt, steps) for prompt in made["prompts"]]
-                                       for one, made in zip(ways, said["comparisons"], strict=True)}}
+                                       for one, made in zip(ways, said.get("comparisons", [said]), strict=True)}}
 
 
 def rows(program, quick, table, frames_folder=None):
     frames, _, steps, count = SIZES[table][quick]
     chosen = prompts(quick, count)
-    for first in range(0, count, AT_ONCE):
-        some = chosen[first:first + AT_ONCE]
-        folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}"
-        make = lambda some=some, folder=folder: compare(program, table, quick, some, folder)
-        work = len(some) * (1 + 0.75 * len(sides(table))) * (steps + 8) * (frames / 49) ** 1.5
-        yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}", work, make)
+    ways = [one for one in sides(table) if one["source"] != "oracle" or program.offers("generate", "oracle")]
+    for first, begin in itertools.product(range(0, count, AT_ONCE), range(0, len(ways), TOGETHER)):
+        some, group = chosen[first:first + AT_ONCE], ways[begin:begin + TOGETHER]
+        folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}-{begin:02}"
+        make = lambda some=some, group=group, folder=folder: compare(program, table, quick, some, group, folder)
+        work = len(some) * (1 + 0.75 * len(group)) * (steps + 8) * (frames / 49) ** 1.5
+        yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}, from {group[0]['label']} to {group[-1]['label']}", work, make)
 
 
 def together(made, one):
-    """Facts of one side, over all prompts of all rows."""
-    return list(itertools.chain.from_iterable(row["sides"][one["label"]] for row in made.values()))
+    """Facts of one side, over all prompts in order; nothing where it was not made."""
+    return list(itertools.chain.from_iterable(row["sides"].get(one["label"], []) for row in made.values()))
 
 
 def summary(one, found):
@@ -132,9 +133,8 @@ def differences(found):
 
 def data(made, quick, table):
     frames, size, steps, count = SIZES[table][quick]
-    there = set.intersection(*(set(row["sides"]) for row in made.values()))
-    found = [summary(one, together(made, one)) for one in sides(table) if one["label"] in there]
-    share = statistics.fmean(fact["dense_attention_share"] for row in made.values() for facts in row["sides"].values() for fact in facts)
+    found = [summary(one, facts) for one in sides(table) if (facts := together(made, one))]
+    share = statistics.fmean(fact["dense_attention_share"] for row in made.values() for some in row["sides"].values() for fact in some)
     return {"video": {"frames": frames, "width": size, "height": size, "steps": steps},
-            "prompts": [{"seed": seed, "prompt": prompt} for row in made.values() for seed, prompt in row["prompts"]],
+            "prompts": [{"seed": seed, "prompt": prompt} for seed, prompt in prompts(quick, count)],
             "attention_share": share, "sides": found, "differences": differences(found)}

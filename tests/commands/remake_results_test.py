@@ -178,8 +178,10 @@ def test_the_page(tmp_path):
 def test_a_curve_for_real(program, monkeypatch):
     chosen = [one for one in curve_table.sides("curve") if one["label"] in (curve_table.AGAIN, "predict:mass=0.4", "sparge:density=0.5")]
     monkeypatch.setattr(curve_table, "sides", lambda table: chosen)
+    monkeypatch.setattr(curve_table, "TOGETHER", 2)
     made = {row.key: row.make() for row in curve_table.rows(program, True, "curve")}
     data = curve_table.data(made, True, "curve")
+    assert len(made) == 2 and len(data["prompts"]) == 2 and all(len(one["prompts"]) == 2 for one in data["sides"])
     again, predict, sparge = data["sides"]
     assert again["psnr"] is None and again["ssim"]["mean"] == 1 and again["density"] == pytest.approx(1)
     assert 5 < predict["psnr"]["mean"] < 60 and 0 < predict["density"] < 1 and predict["speed"]["count"] == 2
