@@ -143,21 +143,21 @@ bool CalibrationRun::Run(std::span<const CalibrationPass> passes, const Calibrat
     const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
     attention_.reset();
     for (; group_ < Groups(pass); ++group_) {
-      MakeAttention(pass);
+      SetSource(pass.source(ContextOf(pass.group), group_ * pass.group));
       if (WalkGroup(passes, state)) continue;
       return Interrupted(fmt::format("in pass {} of {}, at prompt {} of {}", pass_ + 1,
-                                     passes.size(), group_ * pass.group + 1, Prompts()));
+                                     passes.size(), group_ * pass.group + 1, PromptsOf(pass)));
     }
   }
   return true;
 }
 
-SourceContext CalibrationRun::ContextOf(const CalibrationPass& pass) const {
+SourceContext CalibrationRun::ContextOf(int64_t prompts) const {
   const WanConfig& model = request_.transformer;
   SourceContext context;
   context.comm = &comm_;
   context.pool = &pool_;
-  context.lanes = {.batch = pass.group * request_.config.Passes(), .heads = model.heads};
+  context.lanes = {.batch = prompts * request_.config.Passes(), .heads = model.heads};
   context.grid = grid_;
   context.token_grid = token_grid_;
   context.head_dim = model.head_dim;
@@ -166,8 +166,7 @@ SourceContext CalibrationRun::ContextOf(const CalibrationPass& pass) const {
 }
 
 // Plans serve all groups of a pass.
-void CalibrationRun::MakeAttention(const CalibrationPass& pass) {
-  std::unique_ptr<MaskSource> source = pass.source(ContextOf(pass), group_ * pass.group);
+void CalibrationRun::SetSource(std::unique_ptr<MaskSource> source) {
   if (attention_ != nullptr) return attention_->Begin(std::move(source));
   LayerAttention::Options options;
   options.planner = recipe_.Text("planner");
@@ -177,17 +176,87 @@ void CalibrationRun::MakeAttention(const CalibrationPass& pass) {
                                                 std::move(options));
 }
 
+std::vector<const WanText*> CalibrationRun::TextsOf(Range tasks) const {
+  std::vector<const WanText*> texts;
+  for (int64_t task = tasks.begin; task < tasks.end; ++task) {
+    texts.push_back(&texts_[static_cast<size_t>(task) + 1]);
+    if (request_.config.Passes() == 2) texts.push_back(&texts_[0]);
+  }
+  return texts;
+}
+
+std::vector<Waypoint> CalibrationRun::WalkDense(int64_t prompt, std::span<const int64_t> steps) {
+  const SourceContext context = OnePrompt();
+  SetSource(std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid)));
+  std::vector<Waypoint> waypoints;
+  for (int64_t step : steps)
+    waypoints.push_back({.prompt = prompt, .step = step, .state = {}, .velocity = {}});
+  const auto after = [&](const DenoiseStep& step) {
+    for (Waypoint& waypoint : waypoints) {
+      if (step.done == waypoint.step)
+        waypoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
+      if (step.done == waypoint.step + 1)
+        waypoint.velocity.assign(step.velocity.begin(), step.velocity.end());
+    }
+  };
+  const std::vector<const WanText*> texts = TextsOf({prompt, prompt + 1});
+  const std::vector<uint64_t> seeds = {request_.tasks[static_cast<size_t>(prompt)].seed};
+  const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
+  const auto stop = [this] { return tools_.stop_requested && tools_.stop_requested(); };
+  const bool finished = Denoise(pipeline_->Transformer(), comm_,
+                                {.config = request_.config,
+                                 .seeds = seeds,
+                                 .texts = texts,
+                                 .attention = attention,
+                                 .cache = nullptr,
+                                 .stop_requested = stop,
+                                 .after_step = after,
+                                 .resume = nullptr})
+                            .finished;
+  if (!finished) {
+    Interrupted("while comparing candidates");
+    waypoints.clear();
+  }
+  return waypoints;
+}
+
+double CalibrationRun::VelocityError(const Waypoint& waypoint, std::unique_ptr<MaskSource> source) {
+  SetSource(std::move(source));
+  double error = 0;
+  const auto after = [&](const DenoiseStep& step) {
+    double square = 0;
+    for (size_t i = 0; i < step.velocity.size(); ++i) {
+      const double dense = waypoint.velocity[i], off = step.velocity[i] - dense;
+      error += off * off;
+      square += dense * dense;
+    }
+    error = square > 0 ? error / square : 0;
+  };
+  const std::vector<const WanText*> texts = TextsOf({waypoint.prompt, waypoint.prompt + 1});
+  const std::vector<uint64_t> seeds = {0};  // goes on from a state
+  const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
+  const auto after_one = [] { return true; };
+  Denoise(pipeline_->Transformer(), comm_,
+          {.config = request_.config,
+           .seeds = seeds,
+           .texts = texts,
+           .attention = attention,
+           .cache = nullptr,
+           .stop_requested = after_one,
+           .after_step = after,
+           .resume = Leads() ? &waypoint.state : nullptr});
+  comm_.Broadcast(std::as_writable_bytes(std::span(&error, 1)), 0);
+  return error;
+}
+
 bool CalibrationRun::WalkGroup(std::span<const CalibrationPass> passes,
                                const CalibrationState& state) {
   const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
-  std::vector<const WanText*> texts;
+  const Range tasks = {group_ * pass.group, (group_ + 1) * pass.group};
+  const std::vector<const WanText*> texts = TextsOf(tasks);
   std::vector<uint64_t> seeds;
-  for (int64_t i = 0; i < pass.group; ++i) {
-    const auto task = static_cast<size_t>(group_ * pass.group + i);
-    seeds.push_back(request_.tasks[task].seed);
-    texts.push_back(&texts_[task + 1]);
-    if (request_.config.Passes() == 2) texts.push_back(&texts_[0]);
-  }
+  for (int64_t task = tasks.begin; task < tasks.end; ++task)
+    seeds.push_back(request_.tasks[static_cast<size_t>(task)].seed);
   const auto attention = [&](const SelfAttentionCall& call) {
     (*attention_)(call);
     if (pass_ == 0 && group_ == 0 && call.step == setup_.dense_steps) Probe(passes, call);
@@ -211,7 +280,7 @@ void CalibrationRun::Probe(std::span<const CalibrationPass> passes, const SelfAt
   for (size_t i = 1; i < passes.size(); ++i) {
     if (!passes[i].probe) continue;
     const double begin = comm_.Now();
-    passes[i].probe(call, ContextOf(passes[0]));
+    passes[i].probe(call, ContextOf(passes[0].group));
     const double seconds = comm_.Now() - begin;
     clocks_[i].probe_seconds += seconds;
     probing_seconds_ += seconds;
@@ -228,7 +297,7 @@ void CalibrationRun::AfterStep(const DenoiseStep& step, std::span<const Calibrat
   if (step.stopping || is_last || comm_.Now() - stored_at_ > kCheckpointSeconds)
     Store(step, pass, state);
   Say(fmt::format("pass {}/{}, prompt {}/{}, step {}/{}  ETA {:.0f}s", pass_ + 1, passes.size(),
-                  group_ * pass.group + 1, Prompts(), step.done, step.steps,
+                  group_ * pass.group + 1, PromptsOf(pass), step.done, step.steps,
                   SecondsLeft(step.done, passes)));
 }
 

@@ -36,7 +36,8 @@ struct SearchTools {
 };
 
 struct CalibrationPass {
-  int64_t group = 1;  // prompts that are walked in lock-step; divides their number
+  int64_t prompts = 0;  // the first ones; 0: all
+  int64_t group = 1;    // of them that are walked in lock-step; divides their number
   // What the prompts from `first` on attend to, and who records it.
   std::function<std::unique_ptr<MaskSource>(const SourceContext& context, int64_t first)> source;
   // Does for a call of the first pass what this pass will do for one, and forgets it; empty:
@@ -49,6 +50,13 @@ struct CalibrationSetup {
   std::map<std::string, std::string> identity;  // of the search, beside the recipe's
   std::filesystem::path checkpoint;             // "": none
   bool resumes = false;
+};
+
+// Where a dense walk was, and where it went from there.
+struct Waypoint {
+  int64_t prompt = 0, step = 0;
+  DenoiseState state;           // before the step; rank 0's
+  std::vector<float> velocity;  // rank 0's
 };
 
 // What is recorded: in the checkpoint, and from there.
@@ -71,6 +79,13 @@ class CalibrationRun {
   const Machine& MeasuredMachine();
   // False: interrupted, where Where() says.
   bool Run(std::span<const CalibrationPass> passes, const CalibrationState& state);
+
+  // A dense walk of a prompt, by way of these steps, ascending from 1. Empty: interrupted.
+  std::vector<Waypoint> WalkDense(int64_t prompt, std::span<const int64_t> steps);
+  // What the whole model makes of these masks: the squared error of the velocity as a part of its
+  // square. The same on every rank.
+  double VelocityError(const Waypoint& waypoint, std::unique_ptr<MaskSource> source);
+  SourceContext OnePrompt() const { return ContextOf(1); }
 
   std::string Where() const { return where_; }
   TokenGrid token_grid() const { return token_grid_; }
@@ -99,10 +114,14 @@ class CalibrationRun {
   bool Leads() const { return comm_.rank() == 0; }
   bool Interrupted(std::string where);
   std::map<std::string, std::string> Identity() const;
-  int64_t Groups(const CalibrationPass& pass) const { return Prompts() / pass.group; }
+  int64_t PromptsOf(const CalibrationPass& pass) const {
+    return pass.prompts > 0 ? pass.prompts : Prompts();
+  }
+  int64_t Groups(const CalibrationPass& pass) const { return PromptsOf(pass) / pass.group; }
+  std::vector<const WanText*> TextsOf(Range tasks) const;
   void SkipFinished(std::span<const CalibrationPass> passes);
-  SourceContext ContextOf(const CalibrationPass& pass) const;
-  void MakeAttention(const CalibrationPass& pass);
+  SourceContext ContextOf(int64_t prompts) const;
+  void SetSource(std::unique_ptr<MaskSource> source);
   bool WalkGroup(std::span<const CalibrationPass> passes, const CalibrationState& state);
   void Probe(std::span<const CalibrationPass> passes, const SelfAttentionCall& call);
   void AfterStep(const DenoiseStep& step, std::span<const CalibrationPass> passes,

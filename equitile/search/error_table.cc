@@ -39,18 +39,18 @@ int64_t ErrorTable::Bytes(const ErrorTableShape& shape) {
           shape.steps * shape.layers * shape.heads * shape.options);
 }
 
-void ErrorTable::AddTo(SourceState& state) const {
-  PutNumbers(mse_, state["errors"]);
-  PutNumbers(density_, state["densities"]);
-  PutNumbers(variance_, state["variances"]);
-  PutNumbers(mean_square_, state["squares"]);
+void ErrorTable::AddTo(SourceState& state, const std::string& prefix) const {
+  PutNumbers(mse_, state[prefix + "errors"]);
+  PutNumbers(density_, state[prefix + "densities"]);
+  PutNumbers(variance_, state[prefix + "variances"]);
+  PutNumbers(mean_square_, state[prefix + "squares"]);
 }
 
-void ErrorTable::Restore(const SourceState& state) {
-  mse_ = TakeNumbers<double>(state, "errors", mse_.size());
-  density_ = TakeNumbers<double>(state, "densities", density_.size());
-  variance_ = TakeNumbers<double>(state, "variances", variance_.size());
-  mean_square_ = TakeNumbers<double>(state, "squares", mean_square_.size());
+void ErrorTable::Restore(const SourceState& state, const std::string& prefix) {
+  mse_ = TakeNumbers<double>(state, prefix + "errors", mse_.size());
+  density_ = TakeNumbers<double>(state, prefix + "densities", density_.size());
+  variance_ = TakeNumbers<double>(state, prefix + "variances", variance_.size());
+  mean_square_ = TakeNumbers<double>(state, prefix + "squares", mean_square_.size());
 }
 
 }  // namespace equitile

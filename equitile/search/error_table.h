@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "equitile/sparsity/source_state.h"
@@ -39,8 +40,8 @@ class ErrorTable {
   static int64_t Bytes(const ErrorTableShape& shape);
 
   // For checkpoints. Restore throws InputError where the state is of another shape.
-  void AddTo(SourceState& state) const;
-  void Restore(const SourceState& state);
+  void AddTo(SourceState& state, const std::string& prefix = "") const;
+  void Restore(const SourceState& state, const std::string& prefix = "");
 
  private:
   size_t IndexOf(const Key& key) const;

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/static_masks.h"
 
 namespace equitile {
 namespace {
@@ -37,6 +38,21 @@ std::vector<HeadOption> BudgetOptions() {
   for (OptionKind kind : {OptionKind::kObserve, OptionKind::kPredict}) {
     for (double mass : kMasses) options.push_back({.kind = kind, .size = mass});
   }
+  return options;
+}
+
+std::vector<HeadOption> WindowOptions(const TokenGrid& grid, double density) {
+  constexpr size_t kWindows = 6;
+  constexpr double kMostAbove = 1.2;
+  std::vector<HeadOption> options = {{.mode = HeadMode::kFull}};
+  const auto add = [&](const SlidingTilesAt& at) {
+    options.push_back({.kind = OptionKind::kWindow, .size = at.density, .window = at.tiles.window});
+  };
+  const std::vector<SlidingTilesAt> all = SlidingTilesByDensity(grid, density);
+  for (const SlidingTilesAt& at : all) {
+    if (at.density <= kMostAbove * density && options.size() <= kWindows) add(at);
+  }
+  if (options.size() == 1) add(all.front());
   return options;
 }
 

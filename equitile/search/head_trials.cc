@@ -7,6 +7,7 @@
 #include "equitile/base/error.h"
 #include "equitile/kernel/pooling.h"
 #include "equitile/sparsity/mass_rule.h"
+#include "equitile/sparsity/static_masks.h"
 
 namespace equitile {
 namespace {
@@ -72,12 +73,28 @@ std::vector<HeadTrials::Chain> HeadTrials::Chains() const {
 
 TokenOrder HeadTrials::OrderOf(const Chain& chain) const {
   const HeadOption& option = place_.options[chain.begin];
+  if (option.kind == OptionKind::kWindow) {
+    const SlidingTileOptions tiles;
+    return TokenOrder::Tiles(tiles.tile[0], tiles.tile[1], tiles.tile[2]);
+  }
   if (option.kind != OptionKind::kMode) return place_.grid.home;
   if (option.mode == HeadMode::kDiagonal) return TokenOrder::kFHW;
   return option.mode == HeadMode::kMultiDiagonal ? TokenOrder::kHWF : place_.grid.home;
 }
 
-std::vector<BlockMask> HeadTrials::ModeMasks(
+LaneMasks HeadTrials::RuleMask(const HeadOption& option,
+                               std::span<const uint64_t> column_masses) const {
+  if (option.kind == OptionKind::kWindow) {
+    SlidingTileOptions tiles;
+    tiles.window = option.window;
+    return SlidingTileMasks(
+        {.lanes = {1, 1}, .grid = place_.grid, .block_tokens = place_.block_tokens}, tiles);
+  }
+  const HeadPattern pattern = PatternOf(option, column_masses, place_.grid, place_.block_tokens);
+  return MakePatternMasks({&pattern, 1}, 1, place_.grid, place_.block_tokens);
+}
+
+std::vector<BlockMask> HeadTrials::RuleMasks(
     const Chain& chain, const LaneInputs& inputs,
     std::span<const std::vector<uint64_t>> column_masses) const {
   const Lanes lanes = {.batch = std::ssize(inputs.lanes), .heads = 1};
@@ -86,10 +103,7 @@ std::vector<BlockMask> HeadTrials::ModeMasks(
     BlockMask& mask = masks.emplace_back(lanes, GridOf(inputs, place_.block_tokens));
     for (int64_t lane = 0; lane < lanes.Count(); ++lane) {
       const int64_t head = inputs.lanes[static_cast<size_t>(lane)] % place_.heads;
-      const HeadPattern pattern =
-          PatternOf(place_.options[i], column_masses[static_cast<size_t>(head)], place_.grid,
-                    place_.block_tokens);
-      const LaneMasks one = MakePatternMasks({&pattern, 1}, 1, place_.grid, place_.block_tokens);
+      const LaneMasks one = RuleMask(place_.options[i], column_masses[static_cast<size_t>(head)]);
       for (int64_t q = 0; q < mask.QBlocks(); ++q)
         std::ranges::copy(one.blocks().Row(0, q), mask.MutableRow(lane, q).begin());
     }
@@ -102,7 +116,8 @@ std::vector<BlockMask> HeadTrials::MasksOf(const Chain& chain, const LaneInputs&
                                            std::span<const int64_t> rows,
                                            const ChainTrial& trial) const {
   const OptionKind kind = place_.options[chain.begin].kind;
-  if (kind == OptionKind::kMode) return ModeMasks(chain, inputs, column_masses);
+  if (kind == OptionKind::kMode || kind == OptionKind::kWindow)
+    return RuleMasks(chain, inputs, column_masses);
   const Lanes lanes = {.batch = std::ssize(inputs.lanes), .heads = 1};
   const BlockGrid grid = GridOf(inputs, place_.block_tokens);
   std::vector<BlockMask> masks(chain.end - chain.begin, BlockMask(lanes, grid));
@@ -148,7 +163,8 @@ void HeadTrials::TryIn(TokenOrder order, const LaneInputs& inputs,
   for (const Chain& chain : Chains()) {
     if (OrderOf(chain) != order) continue;
     const HeadOption& first = place_.options[chain.begin];
-    const bool has_tail = first.kind != OptionKind::kMode || first.mode == HeadMode::kMean;
+    const bool has_tail = first.kind == OptionKind::kObserve ||
+                          first.kind == OptionKind::kPredict || first.mode == HeadMode::kMean;
     const auto errors = trial.Run(MasksOf(chain, inputs, column_masses, rows, trial),
                                   has_tail ? Tail::kMean : Tail::kNone);
     for (size_t i = 0; i < errors.size(); ++i) {

@@ -51,7 +51,9 @@ class HeadTrials {
   std::vector<BlockMask> MasksOf(const Chain& chain, const LaneInputs& inputs,
                                  std::span<const std::vector<uint64_t>> column_masses,
                                  std::span<const int64_t> rows, const ChainTrial& trial) const;
-  std::vector<BlockMask> ModeMasks(const Chain& chain, const LaneInputs& inputs,
+  // The rows of a lane of this head, in the chain's order.
+  LaneMasks RuleMask(const HeadOption& option, std::span<const uint64_t> column_masses) const;
+  std::vector<BlockMask> RuleMasks(const Chain& chain, const LaneInputs& inputs,
                                    std::span<const std::vector<uint64_t>> column_masses) const;
 
   TrialPlace place_;

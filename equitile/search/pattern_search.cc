@@ -4,15 +4,28 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
+#include <utility>
 
 #include "equitile/base/error.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/search/column_masses.h"
 #include "equitile/search/row_sample.h"
 #include "equitile/search/trial_source.h"
+#include "equitile/sparsity/pattern_masks.h"
 
 namespace equitile {
 namespace {
+
+// Of the calibration's own, to compare the validation with.
+constexpr size_t kCalibrationVideos = 4;
+
+bool LooksTwice(const SearchOptions& options) {
+  return options.choice.objective == Objective::kBudget && options.looks_twice;
+}
+
+// A second look costs as much per prompt as the first; half of them tell enough.
+int64_t SecondPrompts(int64_t prompts) { return CeilDiv(prompts, 2); }
 
 bool IsPaper(const SearchOptions& options) { return options.choice.objective == Objective::kPaper; }
 
@@ -41,6 +54,7 @@ class PatternSearch {
         model_(request.transformer),
         comm_(comm),
         pool_(threads),
+        tools_(tools),
         run_(request, agreed, SetupOf(options), comm, pool_, tools),
         head_options_(OptionsFor(options)),
         trials_({.grid = run_.token_grid(),
@@ -49,7 +63,8 @@ class PatternSearch {
                  .options = head_options_},
                 pool_),
         columns_(MakeColumnTable(model_.layers, model_.heads, run_.grid().KvBlocks())),
-        table_(TableShape(run_.Prompts(), run_.SparseSteps())) {}
+        table_(TableShape(run_.Prompts(), run_.SparseSteps())),
+        second_table_(TableShape(SecondPrompts(run_.Prompts()), run_.SparseSteps())) {}
 
   SearchOutcome Run() {
     const double begin = comm_.Now();
@@ -60,21 +75,24 @@ class PatternSearch {
       outcome.interrupted = run_.Where();
       return outcome;
     }
-    const SpeedModel speed(run_.MeasuredMachine(), {.model = model_,
-                                                    .grid = run_.token_grid(),
-                                                    .block_tokens = run_.grid().block_tokens,
-                                                    .text_rows = request_.config.text_rows,
-                                                    .passes = request_.config.Passes(),
-                                                    .ranks = options_.for_ranks});
-    CheckReach(speed);
-    const CalibrationPass passes[] = {MassesPass(), TrialsPass()};
-    if (!run_.Run(passes, state)) {
+    speed_ = std::make_unique<SpeedModel>(run_.MeasuredMachine(),
+                                          SpeedPlace{.model = model_,
+                                                     .grid = run_.token_grid(),
+                                                     .block_tokens = run_.grid().block_tokens,
+                                                     .text_rows = request_.config.text_rows,
+                                                     .passes = request_.config.Passes(),
+                                                     .ranks = options_.for_ranks});
+    sigmas_ = run_.SparseSigmas();
+    CheckReach(*speed_);
+    std::vector<CalibrationPass> passes = {MassesPass(), TrialsPass()};
+    if (LooksTwice(options_)) passes.push_back(SecondPass());
+    if (!run_.Run(passes, state) || !Choose(outcome)) {
       outcome.interrupted = run_.Where();
       return outcome;
     }
-    Choose(speed, outcome);
     outcome.seconds = comm_.Now() - begin;
     outcome.dense_seconds = run_.DenseSeconds();
+    Judge(outcome);
     return outcome;
   }
 
@@ -91,11 +109,13 @@ class PatternSearch {
     SourceState parts;
     PutColumns(columns_, parts);
     table_.AddTo(parts);
+    if (LooksTwice(options_)) second_table_.AddTo(parts, "second.");
     return parts;
   }
   void Restore(const SourceState& parts) {
     TakeColumns(parts, columns_);
     table_.Restore(parts);
+    if (LooksTwice(options_)) second_table_.Restore(parts, "second.");
   }
 
   // What can be known not to work before any work.
@@ -110,51 +130,167 @@ class PatternSearch {
   }
 
   CalibrationPass MassesPass() {
-    return {.group = 1,
-            .source =
-                [this](const SourceContext& context, int64_t) {
-                  return std::make_unique<ColumnMassSource>(context, options_.dense_steps,
-                                                            columns_);
-                },
-            .probe = {}};
+    CalibrationPass pass;
+    pass.source = [this](const SourceContext& context, int64_t) {
+      return std::make_unique<ColumnMassSource>(context, options_.dense_steps, columns_);
+    };
+    return pass;
   }
 
   // The paper's walk needs all prompts at once: what it chooses in a layer, all go on with.
   CalibrationPass TrialsPass() {
-    return {.group = IsPaper(options_) ? run_.Prompts() : 1,
-            .source = [this](const SourceContext& context,
-                             int64_t first) { return MakeTrials(context, first, table_); },
-            .probe =
-                [this](const SelfAttentionCall& call, const SourceContext& context) {
-                  ErrorTable unused(TableShape(1, 1));
-                  MakeTrials(context, 0, unused)->MaskFor(call);
-                }};
+    CalibrationPass pass;
+    pass.group = IsPaper(options_) ? run_.Prompts() : 1;
+    pass.source = [this](const SourceContext& context, int64_t first) {
+      return MakeTrials(context, first, table_, nullptr);
+    };
+    pass.probe = [this](const SelfAttentionCall& call, const SourceContext& context) {
+      Probe(call, context);
+    };
+    return pass;
+  }
+
+  // Errors of a layer grow with what the layers before have left out: tried again with these
+  // sparse, as the first look has chosen.
+  CalibrationPass SecondPass() {
+    CalibrationPass pass;
+    pass.prompts = SecondPrompts(run_.Prompts());
+    pass.source = [this](const SourceContext& context, int64_t first) {
+      if (first_file_ == nullptr) {
+        const Calibration calibration = CalibrationOf(table_);
+        first_file_ = std::make_shared<PatternFile>(
+            ToPatternFile(calibration, ChoosePattern(calibration, options_.choice)));
+      }
+      return MakeTrials(context, first, second_table_, first_file_);
+    };
+    pass.probe = [this](const SelfAttentionCall& call, const SourceContext& context) {
+      Probe(call, context);
+    };
+    return pass;
+  }
+
+  void Probe(const SelfAttentionCall& call, const SourceContext& context) {
+    ErrorTable unused(TableShape(1, 1));
+    MakeTrials(context, 0, unused, nullptr)->MaskFor(call);
   }
 
   std::unique_ptr<MaskSource> MakeTrials(const SourceContext& context, int64_t first,
-                                         ErrorTable& table) {
+                                         ErrorTable& table,
+                                         std::shared_ptr<const PatternFile> goes_on_with) {
     TrialSourceOptions options{.dense_steps = options_.dense_steps,
                                .first_prompt = first,
                                .passes = request_.config.Passes(),
-                               .walks_by = std::nullopt};
+                               .walks_by = std::nullopt,
+                               .goes_on_with = std::move(goes_on_with)};
     if (IsPaper(options_)) options.walks_by = options_.choice.loss;
     return std::make_unique<TrialSource>(context, trials_, columns_, options, table);
   }
 
-  void Choose(const SpeedModel& speed, SearchOutcome& outcome) {
+  Calibration CalibrationOf(const ErrorTable& table) const {
+    return {.table = table,
+            .options = head_options_,
+            .columns = columns_,
+            .grid = run_.token_grid(),
+            .block_tokens = run_.grid().block_tokens,
+            .dense_steps = options_.dense_steps,
+            .sigmas = sigmas_,
+            .speed = *speed_};
+  }
+
+  struct Found {
+    std::string name;
+    PatternChoice choice;
+    PatternFile file;
+  };
+
+  Found Find(std::string name, const ErrorTable& table, const ChoiceDials& dials) const {
+    const Calibration calibration = CalibrationOf(table);
+    Found found{.name = std::move(name), .choice = ChoosePattern(calibration, dials), .file = {}};
+    found.file = ToPatternFile(calibration, found.choice);
+    return found;
+  }
+
+  // All that a budget might have chosen, each different from the others.
+  std::vector<Found> FindAll() const {
+    ChoiceDials one_range = options_.choice;
+    one_range.step_ranges = StepRangesKind::kOne;
+    std::vector<Found> all;
+    const auto add = [&](Found found) {
+      for (const Found& other : all) {
+        if (other.file.ranges == found.file.ranges) return;
+      }
+      all.push_back(std::move(found));
+    };
+    add(Find("first look", table_, options_.choice));
+    if (!LooksTwice(options_)) return all;
+    add(Find("first look, one range", table_, one_range));
+    add(Find("second look", second_table_, options_.choice));
+    add(Find("second look, one range", second_table_, one_range));
+    return all;
+  }
+
+  // False: interrupted.
+  bool Choose(SearchOutcome& outcome) {
     run_.Say("choosing");
-    const std::vector<float> sigmas = run_.SparseSigmas();
-    const Calibration calibration{.table = table_,
-                                  .options = head_options_,
-                                  .columns = columns_,
-                                  .grid = run_.token_grid(),
-                                  .block_tokens = run_.grid().block_tokens,
-                                  .dense_steps = options_.dense_steps,
-                                  .sigmas = sigmas,
-                                  .speed = speed};
-    outcome.choice = ChoosePattern(calibration, options_.choice);
-    outcome.file = ToPatternFile(calibration, outcome.choice);
+    std::vector<Found> all = FindAll();
+    size_t best = 0;
+    if (all.size() > 1) {
+      const std::vector<double> errors = VelocityErrors(all);
+      if (errors.empty()) return false;
+      best = static_cast<size_t>(std::min_element(errors.begin(), errors.end()) - errors.begin());
+      for (size_t i = 0; i < all.size(); ++i) {
+        outcome.candidates.push_back(
+            {.name = all[i].name, .density = all[i].choice.density, .velocity_error = errors[i]});
+      }
+      std::swap(outcome.candidates.front(), outcome.candidates[best]);
+    }
+    outcome.choice = std::move(all[best].choice);
+    outcome.file = std::move(all[best].file);
     FillHeader(outcome.choice, outcome.file);
+    if (!outcome.candidates.empty())
+      outcome.file.dials["velocity_error"] = outcome.candidates.front().velocity_error;
+    return true;
+  }
+
+  // [candidates] means over steps of the first and the last prompt, from states of the dense walk:
+  // heads are not separable, and only the whole model tells how errors of layers add up. Empty:
+  // interrupted.
+  std::vector<double> VelocityErrors(const std::vector<Found>& all) {
+    const int64_t first = std::max<int64_t>(1, options_.dense_steps), end = request_.config.steps;
+    std::vector<int64_t> steps = {first, (first + end) / 2, end - 1};
+    std::erase_if(steps, [&](int64_t step) { return step >= end; });
+    steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+    std::vector<int64_t> prompts = {0};
+    if (run_.Prompts() > 1) prompts.push_back(run_.Prompts() - 1);
+    std::vector<double> errors(all.size());
+    for (int64_t prompt : prompts) {
+      run_.Say("comparing candidates");
+      const std::vector<Waypoint> waypoints = run_.WalkDense(prompt, steps);
+      if (!run_.Where().empty()) return {};
+      for (const Waypoint& waypoint : waypoints) {
+        for (size_t i = 0; i < all.size(); ++i) {
+          errors[i] += run_.VelocityError(waypoint, std::make_unique<PatternMasks>(
+                                                        run_.OnePrompt(),
+                                                        std::make_shared<PatternFile>(all[i].file),
+                                                        std::nullopt)) /
+                       static_cast<double>(prompts.size() * steps.size());
+        }
+      }
+    }
+    return errors;
+  }
+
+  // Videos of the validation, and some of the calibration's own.
+  void Judge(SearchOutcome& outcome) {
+    if (options_.validation.empty()) return;
+    std::vector<GenerateTask> tasks = options_.validation;
+    outcome.calibration_videos = std::min(kCalibrationVideos, request_.tasks.size());
+    tasks.insert(tasks.end(), request_.tasks.begin(),
+                 request_.tasks.begin() + static_cast<int64_t>(outcome.calibration_videos));
+    outcome.validation =
+        Validate(request_, std::move(tasks), std::make_shared<PatternFile>(outcome.file),
+                 options_.dense_steps, comm_, pool_, tools_);
+    if (outcome.validation.interrupted) outcome.interrupted = "interrupted while validating";
   }
 
   void FillHeader(const PatternChoice& choice, PatternFile& file) {
@@ -196,11 +332,15 @@ class PatternSearch {
   const WanConfig& model_;
   Communicator& comm_;
   ThreadPool pool_;
+  const SearchTools& tools_;
   CalibrationRun run_;
   std::vector<HeadOption> head_options_;
   HeadTrials trials_;
   ColumnTable columns_;
-  ErrorTable table_;
+  ErrorTable table_, second_table_;  // of the first and the second look
+  std::unique_ptr<SpeedModel> speed_;
+  std::vector<float> sigmas_;                // of the table's steps
+  std::shared_ptr<PatternFile> first_file_;  // what the second look goes on with
 };
 
 }  // namespace
@@ -227,11 +367,12 @@ SearchBytes CountSearchBytes(const GenerateRequest& request, const SearchOptions
   const int64_t gathered = LaneGather::LaneBytes(tokens, model.head_dim);
   const int64_t held = std::clamp<int64_t>(kRoundBytes / gathered, 1, CeilDiv(lanes, ranks));
   return {.activations = at_once * CountRunBytes(request, 0, ranks, threads).activations,
-          .table = 2 * ErrorTable::Bytes({.prompts = prompts,
-                                          .steps = request.config.steps - options.dense_steps,
-                                          .layers = model.layers,
-                                          .heads = model.heads,
-                                          .options = std::ssize(OptionsFor(options))}),
+          .table = (LooksTwice(options) ? 4 : 2) *
+                   ErrorTable::Bytes({.prompts = prompts,
+                                      .steps = request.config.steps - options.dense_steps,
+                                      .layers = model.layers,
+                                      .heads = model.heads,
+                                      .options = std::ssize(OptionsFor(options))}),
           .lanes = held * (gathered + HeadTrials::LaneBytes(tokens, model.head_dim))};
 }
 

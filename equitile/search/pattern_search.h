@@ -12,6 +12,7 @@
 #include "equitile/generate/request.h"
 #include "equitile/search/calibration_run.h"
 #include "equitile/search/pattern_choice.h"
+#include "equitile/search/validation.h"
 
 namespace equitile {
 
@@ -22,14 +23,27 @@ struct SearchOptions {
   int32_t for_ranks = 1;             // that seconds are counted for
   std::filesystem::path checkpoint;  // of the search; "": none
   bool resumes = false;
+  // A budget's second look, with the layers before already sparse, and the choice between
+  // candidates by what whole steps make of them.
+  bool looks_twice = true;
+  std::vector<GenerateTask> validation;  // videos to judge the file by; empty: none
+};
+
+// A file that might have been, and what it does to the velocity of whole steps.
+struct SearchCandidate {
+  std::string name;  // "first look, one range"
+  double density = 1, velocity_error = 0;
 };
 
 // Rank 0's.
 struct SearchOutcome {
   PatternFile file;
   PatternChoice choice;
-  std::string interrupted;                // where the search ended early; "": it did not
-  double seconds = 0, dense_seconds = 0;  // of all, and of as many steps without a search
+  std::string interrupted;                  // where the search ended early; "": it did not
+  double seconds = 0, dense_seconds = 0;    // of all, and of as many steps without a search
+  std::vector<SearchCandidate> candidates;  // the chosen one first; empty: there was no choice
+  ValidationResult validation;              // of the validation's tasks, then of calibration_videos
+  size_t calibration_videos = 0;
 };
 
 // Memory of one rank, beside the weights.

@@ -1,5 +1,7 @@
 #include "equitile/search/trial_source.h"
 
+#include "equitile/sparsity/pattern_masks.h"
+
 namespace equitile {
 
 TrialSource::TrialSource(const SourceContext& context, HeadTrials& trials,
@@ -20,7 +22,15 @@ LaneMasks TrialSource::MaskFor(const SelfAttentionCall& call) {
   if (step < 0) return dense_;
   recorder_.Record(call, columns_[static_cast<size_t>(call.layer)],
                    {.first_prompt = options_.first_prompt, .step = step}, table_);
-  return options_.walks_by ? Chosen(step, call.layer) : dense_;
+  if (options_.walks_by) return Chosen(step, call.layer);
+  return options_.goes_on_with ? Given(call) : dense_;
+}
+
+LaneMasks TrialSource::Given(const SelfAttentionCall& call) {
+  const PatternFile& file = *options_.goes_on_with;
+  const auto [known, is_new] = given_.try_emplace({file.RangeAt(call.sigma), call.layer});
+  if (is_new) known->second = PatternMasksAt(file, context_, call.sigma, call.layer);
+  return known->second;
 }
 
 std::span<const double> TrialSource::DensitiesOf(int64_t layer, int64_t head) {

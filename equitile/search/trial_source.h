@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "equitile/io/pattern_file.h"
 #include "equitile/search/loss.h"
 #include "equitile/search/trial_recorder.h"
 #include "equitile/sparsity/mask_source.h"
@@ -21,6 +24,9 @@ struct TrialSourceOptions {
   // What is chosen goes on, for all prompts of the table at once: the paper's own trajectory.
   // Nothing: the dense one.
   std::optional<LossDials> walks_by;
+  // Layers before the one that is tried are sparse already; not together with walks_by. Null:
+  // dense.
+  std::shared_ptr<const PatternFile> goes_on_with;
 };
 
 class TrialSource final : public MaskSource {
@@ -34,6 +40,7 @@ class TrialSource final : public MaskSource {
 
  private:
   LaneMasks Chosen(int64_t step, int64_t layer);
+  LaneMasks Given(const SelfAttentionCall& call);
   std::span<const double> DensitiesOf(int64_t layer, int64_t head);
 
   SourceContext context_;
@@ -43,6 +50,7 @@ class TrialSource final : public MaskSource {
   ErrorTable& table_;
   TrialRecorder recorder_;
   LaneMasks dense_;
+  std::map<std::pair<size_t, int32_t>, LaneMasks> given_;  // by range and layer
   std::vector<std::vector<double>> densities_;  // [layers * heads][options], as they are needed
 };
 

@@ -49,11 +49,11 @@ std::unique_ptr<MaskSource> Observed(const SparsityOptions& options, const Sourc
 }
 
 std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceContext& context) {
+  if (options.attention.ReadsMasks())
+    return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
   switch (options.attention.kind) {
     case AttentionKind::kDense:
       return std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid));
-    case AttentionKind::kMask:
-      return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
     case AttentionKind::kPredict:
       return std::make_unique<PredictMasks>(context, ShapeOf(context, options.attention.tail),
                                             PredictingOf(options, context));
@@ -80,6 +80,9 @@ std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceCon
     case AttentionKind::kWindowTemporal:
       return std::make_unique<ConstantMasks>(
           WindowMasks(PlaceOf(context), HeadMode::kMultiDiagonal, options.attention.density));
+    case AttentionKind::kMask:
+    case AttentionKind::kStatic:
+      break;  // above
   }
   EQ_CHECK(false, "attention {}", static_cast<int>(options.attention.kind));
 }
