@@ -24,6 +24,7 @@ PARTS = {
     "apps": {
         "": ["cli"],
         "compare": ["generate"],
+        "search": ["generate"],
         "bench": ["plan"],
         "verify": ["generate"],
         "inspect": ["cli"],

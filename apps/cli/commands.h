@@ -13,6 +13,7 @@ using RegisterCommand = void(CLI::App& parent);
 // In the order in which --help shows them.
 #define EQUITILE_COMMANDS(COMMAND) \
   COMMAND(RegisterGenerate)        \
+  COMMAND(RegisterSearch)          \
   COMMAND(RegisterPlan)            \
   COMMAND(RegisterVerify)          \
   COMMAND(RegisterInspect)         \

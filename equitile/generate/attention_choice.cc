@@ -108,6 +108,29 @@ bool NeedsPattern(const AttentionSpec& spec) {
   return spec.kind == AttentionKind::kPattern || spec.kind == AttentionKind::kPatternPredict;
 }
 
+// Why a pattern saves next to nothing, in one line; "": it saves more.
+std::string WhyItSavesLittle(const PatternFile& file, std::string_view name) {
+  constexpr double kLittle = 1.05;
+  if (file.predicted_speedup >= kLittle) return "";
+  int64_t heads = 0, full = 0;
+  for (const PatternRange& range : file.ranges) {
+    for (const auto& layer : range.layers) {
+      for (const PatternHead& head : layer) {
+        ++heads;
+        full += head.pattern.mode == HeadMode::kFull ? 1 : 0;
+      }
+    }
+  }
+  std::string why = "attention is a small part of a step at this size";
+  if (2 * full > heads) {
+    why = fmt::format("too few sparse heads, {} of {} are full", full, heads);
+  } else if (file.density > 0.7) {
+    why = fmt::format("large sizes, {:.0f} % of the blocks are kept", 100 * file.density);
+  }
+  return fmt::format("{}: saves less than 5 % (predicted speed-up {:.2f}): {}", name,
+                     file.predicted_speedup, why);
+}
+
 void ReadPattern(const SparsityUse& use, ChosenSparsity& chosen) {
   const AttentionSpec& spec = chosen.options.attention;
   std::filesystem::path path = spec.file;
@@ -115,8 +138,10 @@ void ReadPattern(const SparsityUse& use, ChosenSparsity& chosen) {
     path = use.folder / "pattern.json";
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
-      throw InputError("--attention {}: {} has no pattern.json; give a file, as in {}:FILE",
-                       spec.Text(), use.folder.string(), spec.Text());
+      throw InputError(
+          "--attention {}: {} has no pattern.json; make one with `equitile search -m {} --prompts "
+          "FILE -o {}`, or give a file, as in {}:FILE",
+          spec.Text(), use.folder.string(), use.folder.string(), path.string(), spec.Text());
     }
   }
   const std::string text = ReadTextFile(path);
@@ -127,6 +152,7 @@ void ReadPattern(const SparsityUse& use, ChosenSparsity& chosen) {
                                      .heads = use.model.heads,
                                      .grid = VideoGrid(use.model, use.config)},
                                     path.string());
+  if (NeedsPattern(spec)) chosen.advice = WhyItSavesLittle(*file, path.string());
   chosen.hash = Hasher().Add(std::string_view(text)).Digest();
   chosen.options.pattern = std::move(file);
 }
@@ -148,7 +174,7 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
                      .dense_last_step = recipe.IsOn("dense_last_step")};
   options.share_passes = recipe.IsOn("share_passes");
   options.cache_bound = ParseCache(recipe.Text("cache"));
-  if (options.attention.kind == AttentionKind::kMask) {
+  if (options.attention.ReadsMasks()) {
     options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
   } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
     ReadPattern(use, chosen);

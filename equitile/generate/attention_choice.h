@@ -25,6 +25,7 @@ struct ChosenSparsity {
   SparsityOptions options;
   uint64_t hash = 0;    // of what the files hold; 0 without files
   std::string warning;  // in one line; "": none
+  std::string advice;   // the same: why it is hardly worth it
 };
 
 struct SparsityUse {

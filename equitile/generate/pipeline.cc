@@ -268,12 +268,12 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
 }
 
 WanTransformer& Pipeline::Transformer() {
-  EQ_CHECK(Load());
+  EQ_CHECK(transformer_ != nullptr || Load());
   return *transformer_;
 }
 
 Executor& Pipeline::Attention() {
-  EQ_CHECK(Load());
+  EQ_CHECK(executor_ != nullptr || Load());
   return *executor_;
 }
 

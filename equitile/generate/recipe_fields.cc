@@ -190,8 +190,8 @@ std::vector<RecipeField> MakeFields() {
        .type = AttentionType(),
        .initial = "dense",
        .help = "dense, observe, predict, pattern[:FILE], pattern+predict[:FILE], mask:FILE, svg, "
-               "radial, sta, sparge, window:spatial, window:temporal, oracle; with dials as in "
-               "predict:mass=0.95,min=0.05,refresh=1,tail=mean,guard=0 or "
+               "radial, sta[:FILE], static:FILE, sparge, window:spatial, window:temporal, oracle; "
+               "with dials as in predict:mass=0.95,min=0.05,refresh=1,tail=mean,guard=0 or "
                "observe:mass=0.99,at=STEP,refresh=never,tail=mean"},
       {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
       {.name = "number of dense steps",

@@ -150,7 +150,9 @@ void ReadNamedFiles(GenerateRequest& request) {
                                                   .model = request.transformer,
                                                   .folder = request.folder.root(),
                                                   .fingerprint = fingerprint});
-  if (!chosen.warning.empty()) request.remarks.push_back(chosen.warning);
+  for (const std::string& remark : {chosen.warning, chosen.advice}) {
+    if (!remark.empty()) request.remarks.push_back(remark);
+  }
   if (chosen.hash != 0) recipe.Find("mask_hash", HashText(chosen.hash));
   if (chosen.options.attention.IsSparse())
     recipe.Settle("dense_steps", fmt::format("{}", chosen.options.warm_up.dense_steps));

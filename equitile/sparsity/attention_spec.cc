@@ -16,7 +16,7 @@ struct NamedKind {
   std::string_view dials;  // comma list
 };
 
-constexpr std::array<NamedKind, 13> kKinds = {{
+constexpr std::array<NamedKind, 14> kKinds = {{
     {"dense", AttentionKind::kDense, false, false, ""},
     {"mask", AttentionKind::kMask, true, true, ""},
     {"pattern", AttentionKind::kPattern, false, true, ""},
@@ -25,11 +25,12 @@ constexpr std::array<NamedKind, 13> kKinds = {{
     {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail,guard"},
     {"svg", AttentionKind::kSvg, false, false, "density"},
     {"radial", AttentionKind::kRadial, false, false, ""},
-    {"sta", AttentionKind::kSta, false, false, "density"},
+    {"sta", AttentionKind::kSta, false, true, "density"},
     {"sparge", AttentionKind::kSparge, false, false, "density"},
     {"window:spatial", AttentionKind::kWindowSpatial, false, false, "density"},
     {"window:temporal", AttentionKind::kWindowTemporal, false, false, "density"},
     {"oracle", AttentionKind::kOracle, false, false, "density,tail"},
+    {"static", AttentionKind::kStatic, true, true, ""},
 }};
 
 const NamedKind& Named(AttentionKind kind) { return kKinds[static_cast<size_t>(kind)]; }

@@ -27,6 +27,7 @@ enum class AttentionKind : uint8_t {
   kWindowSpatial,
   kWindowTemporal,
   kOracle,  // the best masks of a density: a yardstick, slower than dense
+  kStatic,  // masks that were calibrated once: files
 };
 
 struct AttentionSpec {
@@ -43,6 +44,11 @@ struct AttentionSpec {
   std::string Text()
       const;  // parses back to the same spec; every dial that differs from its default
   bool IsSparse() const { return kind != AttentionKind::kDense; }
+  // Whether the file holds masks.
+  bool ReadsMasks() const {
+    return kind == AttentionKind::kMask || kind == AttentionKind::kStatic ||
+           (kind == AttentionKind::kSta && !file.empty());
+  }
   // Whether the first steps are dense unless somebody says otherwise.
   bool WarmsUp() const { return IsSparse() && kind != AttentionKind::kMask; }
 };

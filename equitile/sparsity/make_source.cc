@@ -51,11 +51,11 @@ std::unique_ptr<MaskSource> Observed(const SparsityOptions& options, const Sourc
 }
 
 std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceContext& context) {
+  if (options.attention.ReadsMasks())
+    return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
   switch (options.attention.kind) {
     case AttentionKind::kDense:
       return std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid));
-    case AttentionKind::kMask:
-      return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
     case AttentionKind::kPredict:
       return std::make_unique<PredictMasks>(context, ShapeOf(context, options.attention.tail),
                                             PredictingOf(options, context));
@@ -86,6 +86,9 @@ std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceCon
       return std::make_unique<OracleMasks>(context, ShapeOf(context, options.attention.tail),
                                            OracleOptions{.density = options.attention.density,
                                                          .share_passes = options.share_passes});
+    case AttentionKind::kMask:
+    case AttentionKind::kStatic:
+      break;  // above
   }
   EQ_CHECK(false, "attention {}", static_cast<int>(options.attention.kind));
 }

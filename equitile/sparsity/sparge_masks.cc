@@ -61,9 +61,8 @@ LaneMasks SpargeMasks::MaskFor(const SelfAttentionCall& call) {
     const auto i = static_cast<size_t>(index);
     const StripMeans means = strips_.MeansOf(i);
     const std::vector<float> q = BlockMeansOf(means.q, context_.grid, context_.head_dim, {});
-    const std::vector<float> k =
-        BlockMeansOf(means.k, context_.grid, context_.head_dim,
-                     MeanOfAll(means.k, context_.grid, context_.head_dim));
+    const std::vector<float> k = BlockMeansOf(means.k, context_.grid, context_.head_dim,
+                                              MeanOfAll(means.k, context_.grid, context_.head_dim));
     KeepBySparge({.head_dim = context_.head_dim,
                   .q_means = q,
                   .k_means = k,

@@ -199,28 +199,32 @@ LaneMasks SlidingTileMasks(const StaticMaskPlace& place, const SlidingTileOption
   return ForAllLanes(place, one, order);
 }
 
-SlidingTileOptions SlidingTilesOfDensity(const TokenGrid& grid, double density) {
+std::vector<SlidingTilesAt> SlidingTilesByDensity(const TokenGrid& grid, double density) {
   if (!(density > 0 && density <= 1))
     throw InputError("[sparsity] density {}: must be above 0 and at most 1", density);
-  SlidingTileOptions best, next;
-  double best_density = 2;  // farther off than any
+  std::vector<SlidingTilesAt> all;
+  SlidingTileOptions next;
   // Odd windows up to the first that sees everything.
   const auto largest = [](int64_t extent, int64_t tile) { return CeilDiv(extent, tile) | 1; };
   for (int64_t f = 1; f <= largest(grid.frames, next.tile[0]); f += 2) {
     for (int64_t h = 1; h <= largest(grid.height, next.tile[1]); h += 2) {
       for (int64_t w = 1; w <= largest(grid.width, next.tile[2]); w += 2) {
         next.window = {f, h, w};
-        const double is = AxisDensity(grid.frames, next.tile[0], f) *
-                          AxisDensity(grid.height, next.tile[1], h) *
-                          AxisDensity(grid.width, next.tile[2], w);
-        const double off = std::abs(is - density), best_off = std::abs(best_density - density);
-        if (off > best_off || (off == best_off && is >= best_density)) continue;
-        best = next;
-        best_density = is;
+        all.push_back({next, AxisDensity(grid.frames, next.tile[0], f) *
+                                 AxisDensity(grid.height, next.tile[1], h) *
+                                 AxisDensity(grid.width, next.tile[2], w)});
       }
     }
   }
-  return best;
+  std::stable_sort(all.begin(), all.end(), [&](const SlidingTilesAt& a, const SlidingTilesAt& b) {
+    const double off_a = std::abs(a.density - density), off_b = std::abs(b.density - density);
+    return off_a != off_b ? off_a < off_b : a.density < b.density;
+  });
+  return all;
+}
+
+SlidingTileOptions SlidingTilesOfDensity(const TokenGrid& grid, double density) {
+  return SlidingTilesByDensity(grid, density).front().tiles;
 }
 
 LaneMasks WindowMasks(const StaticMaskPlace& place, HeadMode mode, double density) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "equitile/pattern/head_pattern.h"
 #include "equitile/pattern/lane_masks.h"
@@ -43,6 +44,12 @@ LaneMasks SlidingTileMasks(const StaticMaskPlace& place, const SlidingTileOption
 // The published tile with the window whose share of pairs of tokens is nearest to the density; of
 // equally near ones the smaller, then the shorter in time.
 SlidingTileOptions SlidingTilesOfDensity(const TokenGrid& grid, double density);
+// All of them, the nearest first.
+struct SlidingTilesAt {
+  SlidingTileOptions tiles;
+  double density = 0;
+};
+std::vector<SlidingTilesAt> SlidingTilesByDensity(const TokenGrid& grid, double density);
 
 // Every head diagonal or every head multi-diagonal (HeadMode), at one density.
 LaneMasks WindowMasks(const StaticMaskPlace& place, HeadMode mode, double density = 0.3);

@@ -58,8 +58,8 @@ std::vector<float> SvgMasks::GatherRowsOf(const RowProducer& rows, int64_t lane,
   }
   std::vector<float> all;
   for (int32_t rank = 0; rank < comm.size(); ++rank) {  // homes are in the order of tokens
-    const size_t numbers = HomeTokens(rank, lane, sampled_only).size() *
-                           static_cast<size_t>(context_.head_dim);
+    const size_t numbers =
+        HomeTokens(rank, lane, sampled_only).size() * static_cast<size_t>(context_.head_dim);
     const size_t at = all.size();
     all.resize(at + numbers);
     if (rank == comm.rank()) {

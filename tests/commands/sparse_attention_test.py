@@ -30,7 +30,7 @@ def pattern_file(equitile, tmp_path, **changes):
     heads = [{"density": 0.5, "error": 0.0, **mode} for mode in MODES]
     file = {"version": 1, "kind": "pattern", "model": model, "grid": [3, 6, 8], "text": {"before": 0, "after": 0}, "block": 64,
             "home_order": "fhw", "layers": 6, "heads": 6, "calibration": {"prompts": [], "seeds": []}, "objective": "budget",
-            "dials": {}, "totals": {"density": 0.5, "predicted_speedup": 1.0}, "measured": {},
+            "dials": {}, "totals": {"density": 0.5, "predicted_speedup": 1.3}, "measured": {},
             "ranges": [{"sigma": [0.5, 1], "layers": [heads[i:] + heads[:i] for i in range(6)]},
                        {"sigma": [0, 0.5], "layers": [heads[::-1]] * 6}]}
     (tmp_path / "p.json").write_text(json.dumps({**file, **changes}))

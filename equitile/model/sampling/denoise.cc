@@ -1,5 +1,6 @@
 #include "equitile/model/sampling/denoise.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "equitile/base/error.h"
@@ -25,12 +26,14 @@ class Loop {
       : transformer_(transformer),
         comm_(comm),
         job_(job),
+        videos_(job.seeds.empty() ? 1 : std::ssize(job.seeds)),
         items_(static_cast<int64_t>(job.texts.size())),
         shape_{transformer.config().in_channels, job.config.LatentFrames(),
                job.config.LatentHeight(), job.config.LatentWidth()},
         sampler_(job.config.sampler, job.config.steps, job.config.flow_shift),
-        latents_(static_cast<size_t>(shape_.Elements())) {
-    EQ_CHECK(items_ == job.config.Passes(), "{} texts for {} passes", items_, job.config.Passes());
+        latents_(static_cast<size_t>(videos_ * shape_.Elements())) {
+    EQ_CHECK(items_ == videos_ * job.config.Passes(), "{} texts for {} passes of {} videos", items_,
+             job.config.Passes(), videos_);
     if (transformer.config().out_channels != transformer.config().in_channels) {
       throw InputError("[model] the transformer makes {} channels of {}; a sampler needs as many",
                        transformer.config().out_channels, transformer.config().in_channels);
@@ -43,7 +46,7 @@ class Loop {
     if (!Leads()) return;
     places_ = PlaceOfToken(VideoGrid(transformer.config(), job.config));
     for (int64_t item = 0; item < items_; ++item) velocity_.emplace_back(DType::kF32, shape_);
-    if (items_ == 2) guided_.resize(latents_.size());
+    guided_.resize(latents_.size());
     for (int32_t rank = 1; rank < comm.size(); ++rank) {
       arrivals_.emplace_back(Total(homes_[static_cast<size_t>(rank)]) * Features());
     }
@@ -74,7 +77,7 @@ class Loop {
                          .seconds = comm_.Now() - begin,
                          .sampler = &sampler_,
                          .latents = latents_,
-                         .velocity = Guided(),
+                         .velocity = guided_,
                          .passes = velocity_,
                          .times = times,
                          .skipped = skips,
@@ -89,6 +92,11 @@ class Loop {
   bool Leads() const { return comm_.rank() == 0; }
   std::span<const Range> Home() const { return homes_[static_cast<size_t>(comm_.rank())]; }
   int64_t Features() const { return transformer_.config().OutFeatures(); }
+  int64_t Passes() const { return items_ / videos_; }
+  std::span<float> LatentsOf(int64_t video) {
+    const auto size = static_cast<size_t>(shape_.Elements());
+    return std::span(latents_).subspan(static_cast<size_t>(video) * size, size);
+  }
 
   // Noise or what was stored; returns the first step.
   int64_t Begin() {
@@ -100,7 +108,11 @@ class Loop {
       latents_ = job_.resume->latents;
       step = static_cast<uint64_t>(sampler_.step());
     } else if (Leads()) {
-      FillNoise(job_.config.rng, job_.config.seed, latents_);
+      for (int64_t video = 0; video < videos_; ++video) {
+        const uint64_t seed =
+            job_.seeds.empty() ? job_.config.seed : job_.seeds[static_cast<size_t>(video)];
+        FillNoise(job_.config.rng, seed, LatentsOf(video));
+      }
     }
     ShareLatents();
     comm_.Broadcast(std::as_writable_bytes(std::span(&step, 1)), 0);
@@ -118,8 +130,9 @@ class Loop {
   }
 
   void Forward(int64_t step, WanTimes& times) {
-    const std::vector<ConstView> views(static_cast<size_t>(items_),
-                                       ConstView(latents_.data(), shape_));
+    std::vector<ConstView> views;
+    for (int64_t item = 0; item < items_; ++item)
+      views.emplace_back(LatentsOf(item / Passes()).data(), shape_);
     const auto now = [this] { return comm_.Now(); };
     const Schedule& schedule = sampler_.schedule();
     const auto at = static_cast<size_t>(step);
@@ -172,20 +185,23 @@ class Loop {
   }
 
   // What the sampler is given: the only pass, or both of them with guidance.
-  std::span<const float> Guided() const {
-    if (items_ == 2) return guided_;
-    return {velocity_[0].DataAs<float>(), latents_.size()};
+  void Guide(int64_t video) {
+    const auto size = static_cast<size_t>(shape_.Elements());
+    float* guided = guided_.data() + static_cast<size_t>(video) * size;
+    const auto first = static_cast<size_t>(video * Passes());
+    const float* cond = velocity_[first].DataAs<float>();
+    if (Passes() == 1) {
+      std::copy_n(cond, size, guided);
+      return;
+    }
+    const auto guidance = static_cast<float>(job_.config.guidance);
+    const float* uncond = velocity_[first + 1].DataAs<float>();
+    for (size_t i = 0; i < size; ++i) guided[i] = uncond[i] + guidance * (cond[i] - uncond[i]);
   }
 
   void Advance() {
-    if (items_ == 2) {
-      const auto guidance = static_cast<float>(job_.config.guidance);
-      const float *cond = velocity_[0].DataAs<float>(), *uncond = velocity_[1].DataAs<float>();
-      for (size_t i = 0; i < guided_.size(); ++i) {
-        guided_[i] = uncond[i] + guidance * (cond[i] - uncond[i]);
-      }
-    }
-    sampler_.Step(Guided(), latents_);
+    for (int64_t video = 0; video < videos_; ++video) Guide(video);
+    sampler_.Step(guided_, latents_);
     for (float value : latents_) {
       if (!std::isfinite(value)) {
         throw Error(
@@ -199,15 +215,15 @@ class Loop {
   WanTransformer& transformer_;
   Communicator& comm_;
   const DenoiseJob& job_;
-  int64_t items_;
-  Shape shape_;
+  int64_t videos_, items_;
+  Shape shape_;      // of one video's latents
   Sampler sampler_;  // its schedule on every rank, its state on rank 0
   std::vector<float> latents_;
   std::vector<std::vector<Range>> homes_;  // [ranks][items]
   AlignedBuffer<float> out_;               // [home tokens][features]
   std::vector<int32_t> places_;            // of tokens (PlaceOfToken), rank 0
   std::vector<Tensor> velocity_;           // [items], rank 0
-  std::vector<float> guided_;              // with two items
+  std::vector<float> guided_;              // [videos], rank 0
   std::vector<AlignedBuffer<float>> arrivals_;
 };
 

@@ -21,7 +21,7 @@ namespace equitile {
 // Between two steps; all that it takes to go on.
 struct DenoiseState {
   Sampler::State sampler;
-  std::vector<float> latents;  // [channels, frames, height, width]
+  std::vector<float> latents;  // [videos, channels, frames, height, width]
 };
 
 // Decides, for all passes together, in which steps the transformer need not run, and what stands in
@@ -45,7 +45,8 @@ struct DenoiseStep {
   const Sampler* sampler = nullptr;
   std::span<const float> latents;
   std::span<const float> velocity;  // after guidance, as given to the sampler
-  std::span<const Tensor> passes;   // before guidance: the prompt's, then the negative prompt's
+  std::span<const Tensor> passes;   // [videos][passes], before guidance: the prompt's, then the
+                                    // negative prompt's
   WanTimes times;                   // of this step, on rank 0
   bool skipped = false;             // the passes were not computed
   bool stopping = false;            // a rank was asked to stop: no step follows
@@ -53,7 +54,11 @@ struct DenoiseStep {
 
 struct DenoiseJob {
   GenerationConfig config;
-  std::span<const WanText* const> texts;  // [passes]: the prompt, then the negative prompt
+  // Several videos in lock-step, a seed each; empty: one, with the config's. Their latents lie one
+  // after the other wherever latents are; a batch item of attention is a pass of a video, the
+  // passes of the first video first. Each gets the bits that it would get alone.
+  std::span<const uint64_t> seeds = {};
+  std::span<const WanText* const> texts;  // [videos][passes]: the prompt, then the negative prompt
   SelfAttention attention;
   SkippedHeadsOf skipped_heads = {};  // empty: none are
   StepCache* cache = nullptr;    // rank 0; given on all ranks or on none. null: no step is skipped
@@ -66,7 +71,7 @@ struct DenoiseJob {
 };
 
 struct DenoiseResult {
-  std::vector<float> latents;  // [channels, frames, height, width], on every rank
+  std::vector<float> latents;  // [videos, channels, frames, height, width], on every rank
   bool finished = false;       // false: stopped
 };
 

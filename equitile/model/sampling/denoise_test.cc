@@ -222,6 +222,46 @@ TEST(Denoising, StepsInMessagesAreCountedFromOne) {
   }
 }
 
+// Two videos of one prompt in lock-step, one after the other in what comes back.
+TEST(Denoising, VideosInLockStepGetTheBitsThatTheyGetAlone) {
+  GoldenRun run("pipeline_unipc_cfg5");
+  std::vector<float> expected;
+  const std::vector<uint64_t> seeds = {run.config.seed, 5};
+  for (uint64_t seed : seeds) {
+    run.config.seed = seed;
+    const std::vector<float> alone = RunDenoise(run, 1, 1).last;
+    expected.insert(expected.end(), alone.begin(), alone.end());
+  }
+  const int64_t items = 2 * run.config.Passes(), tokens = VideoTokens(Tiny().config, run.config);
+  for (int32_t ranks : {1, 3}) {
+    testing::GatheredRanks gathered(Tiny().config, items, tokens, ranks);
+    RunRanks(ranks, [&](Communicator& comm) {
+      ThreadPool pool(1);
+      WanTransformer transformer(Tiny().config, Tiny().weights, pool);
+      const WanText prompt =
+          transformer.Text(run.tensors["prompt_embeds"].ToF32(), run.config.text_rows);
+      const WanText negative =
+          transformer.Text(run.tensors["negative_prompt_embeds"].ToF32(), run.config.text_rows);
+      const WanText* const texts[] = {&prompt, &negative, &prompt, &negative};
+      const std::vector<Range> home =
+          HomeTokens(items, Tiny().config.heads, tokens, comm.rank(), comm.size());
+      const auto attention = [&](const SelfAttentionCall& call) {
+        gathered.Call(call, home, comm.rank());
+      };
+      const DenoiseResult result = Denoise(transformer, comm,
+                                           {.config = run.config,
+                                            .seeds = seeds,
+                                            .texts = texts,
+                                            .attention = attention,
+                                            .cache = nullptr,
+                                            .stop_requested = {},
+                                            .after_step = {},
+                                            .resume = nullptr});
+      if (comm.rank() == 0) EXPECT_EQ(result.latents, expected);
+    });
+  }
+}
+
 TEST(Denoising, StopsWhenAnyRankAsksAndGoesOnWithTheSameBits) {
   const GoldenRun run("pipeline_unipc_cfg5");
   const std::vector<float> expected = RunDenoise(run, 1, 1).last;

@@ -1,0 +1,244 @@
+// `equitile search`: calibration -> pattern file.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/interrupt.h"
+#include "apps/cli/progress.h"
+#include "apps/cli/table.h"
+#include "apps/generate/recipe_flags.h"
+#include "apps/search/search_flags.h"
+#include "equitile/base/error.h"
+#include "equitile/generate/agreement.h"
+#include "equitile/generate/memory_estimate.h"
+#include "equitile/quality/mean_interval.h"
+#include "equitile/search/trial_recorder.h"
+
+namespace equitile {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  equitile search --prompts prompts.txt -o pattern.json\n"
+    "  equitile search --prompts prompts.txt --speedup 1.3 --validate 12 -o fast.json\n"
+    "  equitile search --prompts prompts.txt --objective paper --epsilon 0.1 -o paper.json\n"
+    "  equitile search --prompts prompts.txt --objective static --density 0.3 -o masks\n"
+    "  mpirun -n 4 equitile search -m Wan2.1-T2V-1.3B-Diffusers --prompts p.txt -o p.json "
+    "--resume\n"
+    "  equitile generate -p \"a cat\" --attention pattern:pattern.json -o cat.mp4";
+
+constexpr double kMega = 1e6;
+
+void CheckMemory(const SearchBytes& bytes) {
+  Remark(fmt::format(
+      "memory of a rank beside the weights: {:.0f} MB of activations, {:.0f} MB of "
+      "lanes, {:.0f} MB of results",
+      static_cast<double>(bytes.activations) / kMega, static_cast<double>(bytes.lanes) / kMega,
+      static_cast<double>(bytes.table) / kMega));
+  if (bytes.Total() <= AvailableBytes()) return;
+  throw InputError(
+      "a search of these prompts needs {:.1f} GB of memory, {:.1f} GB are free; use "
+      "fewer prompts (--count) or a smaller video",
+      static_cast<double>(bytes.Total()) / 1e9, static_cast<double>(AvailableBytes()) / 1e9);
+}
+
+// Heads of all ranges.
+std::map<std::string, int64_t> CountModes(const PatternFile& file) {
+  std::map<std::string, int64_t> modes;
+  for (const PatternRange& range : file.ranges) {
+    for (const auto& layer : range.layers) {
+      for (const PatternHead& head : layer) ++modes[std::string(HeadModeName(head.pattern.mode))];
+    }
+  }
+  return modes;
+}
+
+void PrintSummary(const SearchFlags& flags, const SearchOutcome& outcome) {
+  const PatternFile& file = outcome.file;
+  const PatternChoice& choice = outcome.choice;
+  fmt::print("{}: {}, density {:.3f}, error {:.4f} +- {:.4f}, predicted speed-up {:.2f}\n",
+             flags.output, file.objective, file.density, choice.error, 2 * choice.error_deviation,
+             file.predicted_speedup);
+  std::string modes;
+  for (const auto& [mode, count] : CountModes(file))
+    modes += fmt::format("{}{} {}", modes.empty() ? "" : ", ", count, mode);
+  fmt::print("  heads: {}\n  sigma:", modes);
+  for (const PatternRange& range : file.ranges) fmt::print(" {:.3f}-{:.3f}", range.high, range.low);
+  fmt::print(
+      "\n  one step alone would choose the same mode for {:.0f} % of the heads, one prompt "
+      "for {:.0f} %\n",
+      100 * choice.step_agreement, 100 * choice.prompt_agreement);
+  for (const SearchCandidate& candidate : outcome.candidates) {
+    fmt::print("  {}{}: density {:.3f}, error of the velocity {:.5f}\n", candidate.name,
+               &candidate == outcome.candidates.data() ? " (chosen)" : "", candidate.density,
+               candidate.velocity_error);
+  }
+  if (const auto& measured = file.measured; measured.contains("psnr")) {
+    fmt::print(
+        "  {:.0f} videos of other prompts: PSNR {:.2f} dB, SSIM {:.4f}, speed-up {:.2f}; of "
+        "its own {:.2f} dB\n",
+        measured.at("videos"), measured.at("psnr"), measured.at("ssim"), measured.at("speedup"),
+        measured.at("calibration_psnr"));
+  }
+  if (outcome.dense_seconds > 0) {
+    fmt::print("  searched on {} in {:.0f} s, {:.1f} times their dense steps\n",
+               Counted(std::ssize(file.prompts), "prompt"), outcome.seconds,
+               outcome.seconds / outcome.dense_seconds);
+  }
+}
+
+Json SummaryJson(const SearchFlags& flags, const SearchOutcome& outcome) {
+  const PatternChoice& choice = outcome.choice;
+  Json curve = Json::array();
+  for (const BudgetPoint& point : choice.curve)
+    curve.push_back(
+        {{"error", point.error}, {"density", point.blocks}, {"seconds", point.seconds}});
+  Json candidates = Json::array();
+  for (const SearchCandidate& candidate : outcome.candidates) {
+    candidates.push_back({{"name", candidate.name},
+                          {"density", candidate.density},
+                          {"velocity_error", candidate.velocity_error}});
+  }
+  return {{"output", flags.output},
+          {"objective", outcome.file.objective},
+          {"density", outcome.file.density},
+          {"error", choice.error},
+          {"error_deviation", choice.error_deviation},
+          {"predicted_speedup", outcome.file.predicted_speedup},
+          {"modes", CountModes(outcome.file)},
+          {"ranges", outcome.file.ranges.size()},
+          {"step_agreement", choice.step_agreement},
+          {"prompt_agreement", choice.prompt_agreement},
+          {"seconds", outcome.seconds},
+          {"dense_seconds", outcome.dense_seconds},
+          {"candidates", std::move(candidates)},
+          {"measured", outcome.file.measured},
+          {"curve", std::move(curve)}};
+}
+
+// What the videos have shown goes into the file.
+void NoteValidation(SearchOutcome& outcome) {
+  const ValidationResult& result = outcome.validation;
+  if (result.psnr.empty()) return;
+  constexpr double kWellBelow = 2.0;  // dB
+  const size_t videos = result.psnr.size() - outcome.calibration_videos;
+  double ssim = 0;
+  for (size_t i = 0; i < videos; ++i) ssim += result.ssim[i] / static_cast<double>(videos);
+  const double psnr = result.MeanPsnr(0, videos);
+  const double own = result.MeanPsnr(videos, result.psnr.size());
+  auto& measured = outcome.file.measured;
+  measured["videos"] = static_cast<double>(videos);
+  measured["psnr"] = psnr;
+  measured["ssim"] = ssim;
+  measured["speedup"] = RatioWithInterval(std::span(result.speed).first(videos)).mean;
+  measured["calibration_psnr"] = own;
+  if (psnr < own - kWellBelow) {
+    Remark(
+        fmt::format("other prompts come out {:.1f} dB below those that it was calibrated on; "
+                    "calibrate on more of them, and more unlike each other",
+                    own - psnr));
+  }
+}
+
+void Finish(const SearchFlags& flags, const SearchOptions& options, SearchOutcome& outcome) {
+  if (!outcome.choice.reached) {
+    Remark("the target is out of reach: all that can be left out is left out");
+  }
+  outcome.file.measured["search_seconds"] = outcome.seconds;
+  NoteValidation(outcome);
+  WritePatternFile(flags.output, outcome.file);
+  std::error_code ignored;
+  std::filesystem::remove(options.checkpoint, ignored);
+  if (flags.json) return PrintJson(SummaryJson(flags, outcome));
+  PrintSummary(flags, outcome);
+}
+
+// Rank 0's outcome of `run`, on all ranks of the request.
+template <typename Outcome, typename Run>
+Outcome OnRanks(const SearchFlags& flags, const GenerateRequest& request, const Run& run) {
+  const InterruptWatch interrupts;
+  Outcome outcome;
+  RunOnRanks(RanksOf(flags.making, request), [&](Communicator& comm, int threads) {
+    const Recipe agreed = AgreeOnRequest(comm, request);
+    Progress progress("");
+    const SearchListener listener{.progress = [&](std::string_view line) { progress.Show(line); },
+                                  .remark = Remark};
+    const SearchTools tools{.listener = listener, .stop_requested = InterruptWatch::Requested};
+    Outcome mine = run(agreed, comm, threads, tools);
+    if (comm.rank() == 0) outcome = std::move(mine);
+  });
+  if (IsFirstProcess() && !outcome.interrupted.empty())
+    throw Error("{}; the same command with --resume goes on", outcome.interrupted);
+  return outcome;
+}
+
+void FindPattern(const SearchFlags& flags, const GenerateRequest& request) {
+  const SearchOptions options = OptionsOf(flags, request);
+  auto outcome = OnRanks<SearchOutcome>(
+      flags, request,
+      [&](const Recipe& agreed, Communicator& comm, int threads, const SearchTools& tools) {
+        if (comm.rank() == 0) CheckMemory(CountSearchBytes(request, options, comm.size(), threads));
+        return RunSearch(request, agreed, options, comm, threads, tools);
+      });
+  if (IsFirstProcess()) Finish(flags, options, outcome);
+}
+
+void FindMasks(const SearchFlags& flags, const GenerateRequest& request) {
+  const MaskSearchOptions options = MaskOptionsOf(flags, request);
+  const auto outcome = OnRanks<MaskSearchOutcome>(
+      flags, request,
+      [&](const Recipe& agreed, Communicator& comm, int threads, const SearchTools& tools) {
+        if (comm.rank() == 0) {
+          CheckMemory({.activations = CountRunBytes(request, 0, comm.size(), threads).activations,
+                       .table = CountMaskSearchBytes(request, options),
+                       .lanes = kRoundBytes});
+        }
+        return RunMaskSearch(request, agreed, options, comm, threads, tools);
+      });
+  if (!IsFirstProcess()) return;
+  WriteMaskFolder(flags.output, outcome.layers);
+  std::error_code ignored;
+  std::filesystem::remove(options.checkpoint, ignored);
+  if (flags.json) {
+    return PrintJson(Json{{"output", flags.output},
+                          {"objective", flags.objective},
+                          {"density", outcome.Density()},
+                          {"seconds", outcome.seconds},
+                          {"dense_seconds", outcome.dense_seconds}});
+  }
+  fmt::print("{}: {} masks of {}, density {:.3f}; use them with --attention {}:{}\n", flags.output,
+             flags.objective, Counted(std::ssize(outcome.layers), "layer"), outcome.Density(),
+             flags.objective, flags.output);
+}
+
+void RunSearchCommand(const SearchFlags& flags) {
+  const GenerateRequest request = RequestOf(flags);
+  const std::string checkpoint = flags.output + ".ckpt";
+  if (!flags.resumes && std::filesystem::exists(checkpoint)) {
+    Remark(fmt::format("{}: left by an earlier search; --resume would go on from it", checkpoint));
+  }
+  if (MakesMasks(flags)) {
+    FindMasks(flags, request);
+  } else {
+    FindPattern(flags, request);
+  }
+}
+
+}  // namespace
+
+void RegisterSearch(CLI::App& parent) {
+  CLI::App& search =
+      *parent.add_subcommand("search", "what each head of a model attends to: a pattern file");
+  auto flags = std::make_shared<SearchFlags>();
+  AddSearchFlags(search, *flags);
+  search.footer(kExamples);
+  search.callback([flags, &search] {
+    if (!flags->making.config.empty()) ApplyConfig(flags->making.config, search);
+    RunSearchCommand(*flags);
+  });
+}
+
+}  // namespace equitile

@@ -1,0 +1,223 @@
+#include "apps/search/search_flags.h"
+
+#include "apps/cli/flags.h"
+#include "apps/generate/recipe_flags.h"
+#include "equitile/base/error.h"
+#include "equitile/io/atomic_write.h"
+#include "equitile/sparsity/attention_spec.h"
+
+namespace equitile {
+namespace {
+
+// Fields of the recipe that say nothing about a calibration.
+const std::vector<std::string_view> kOtherFields = {
+    "prompt",       "output",          "save_latents", "fps",
+    "seed",         "attention",       "dense_layers", "cache",
+    "share_passes", "dense_last_step", "vae_tiling",   "reuse_threshold"};
+
+Objective ObjectiveOf(const std::string& name) {
+  for (Objective objective : {Objective::kPaper, Objective::kRelative, Objective::kBudget}) {
+    if (ObjectiveName(objective) == name) return objective;
+  }
+  EQ_CHECK(false, "objective {}", name);
+}
+
+StepRangesKind StepRangesOf(const SearchFlags& flags) {
+  if (flags.step_ranges == "1") return StepRangesKind::kOne;
+  if (flags.step_ranges == "each") return StepRangesKind::kEach;
+  if (flags.step_ranges.empty() && flags.objective == "paper") return StepRangesKind::kEach;
+  return StepRangesKind::kAuto;
+}
+
+void SetTarget(const SearchFlags& flags, ChoiceDials& dials) {
+  const struct {
+    const char* flag;
+    const std::optional<double>& value;
+    TargetKind kind;
+  } targets[] = {{"--density", flags.density, TargetKind::kDensity},
+                 {"--error", flags.error, TargetKind::kError},
+                 {"--speedup", flags.speedup, TargetKind::kSpeedup}};
+  const char* given = nullptr;
+  for (const auto& target : targets) {
+    if (!target.value) continue;
+    if (MakesMasks(flags)) {
+      if (target.kind == TargetKind::kDensity) continue;
+      throw InputError("{} {}: is a budget's; {} goes by --density", target.flag, *target.value,
+                       flags.objective);
+    }
+    if (flags.objective != "budget") {
+      throw InputError("{} {}: is a budget's; {} goes by --lambda and --epsilon", target.flag,
+                       *target.value, flags.objective);
+    }
+    if (given != nullptr) throw InputError("give one of {} and {}", given, target.flag);
+    given = target.flag;
+    dials.target = target.kind;
+    dials.target_value = *target.value;
+  }
+}
+
+void RefuseOthersDials(const SearchFlags& flags) {
+  if (flags.objective != "paper" && flags.objective != "relative") {
+    const char* kWhose = "is a dial of paper and relative";
+    if (flags.lambda) throw InputError("--lambda {}: {}", *flags.lambda, kWhose);
+    if (flags.epsilon) throw InputError("--epsilon {}: {}", *flags.epsilon, kWhose);
+  }
+  if (MakesMasks(flags) && !flags.step_ranges.empty())
+    throw InputError("--step-ranges {}: {} has one mask for all steps", flags.step_ranges,
+                     flags.objective);
+  if (MakesMasks(flags) && flags.validate > 0) {
+    throw InputError("--validate {}: {} makes masks; `equitile compare --prompts` judges them",
+                     flags.validate, flags.objective);
+  }
+  if (flags.mode_density && flags.objective != "paper") {
+    throw InputError("--mode-density {}: only paper has modes of one size", *flags.mode_density);
+  }
+}
+
+// So many of the prompts, spread over the file: neighbours are often alike.
+std::vector<GenerateTask> Spread(const std::vector<GenerateTask>& all, int64_t count) {
+  const auto lines = std::ssize(all);
+  std::vector<GenerateTask> tasks;
+  for (int64_t i = 0; i < count; ++i) tasks.push_back(all[static_cast<size_t>(i * lines / count)]);
+  return tasks;
+}
+
+std::vector<GenerateTask> Chosen(const std::vector<GenerateTask>& all, const SearchFlags& flags) {
+  std::vector<GenerateTask> tasks;
+  for (GenerateTask task : Spread(all, std::min(flags.count, std::ssize(all)))) {
+    if (flags.seeds.empty()) tasks.push_back(task);
+    for (int64_t seed : flags.seeds) {
+      task.seed = static_cast<uint64_t>(seed);
+      tasks.push_back(task);
+    }
+  }
+  return tasks;
+}
+
+}  // namespace
+
+void AddSearchFlags(CLI::App& app, SearchFlags& flags) {
+  AddRecipeFlags(app, flags.making.recipe, kOtherFields);
+  AddConfig(app, flags.making.config);
+  AddRanks(app, flags.making.ranks);
+  app.add_option("--prompts", flags.making.options.prompts,
+                 "what to calibrate on, one prompt per line, `prompt` or `seed<TAB>prompt`")
+      ->type_name("FILE")
+      ->required();
+  AddNumber(app, "--count", flags.count, {.min = 1, .max = 1 << 20},
+            "prompts that are used, spread over the file");
+  AddNumbers(app, "--seeds", flags.seeds, {.min = 0, .max = INT64_MAX},
+             "every prompt with each of them; default: the line's own, else 42");
+  AddChoice(
+      app, "--objective", flags.objective, {"budget", "paper", "relative", "static", "sta"},
+      "budget: one for the whole model; paper: Sparse-vDiT as published; relative: its errors "
+      "as parts of the layer's; static: masks in the best of six orders (PARO); sta: a window "
+      "of tiles per head");
+  AddNumber(app, "--lambda", flags.lambda, {.min = 0, .max = 1e6},
+            "paper, relative: what density costs; default 0.5");
+  AddNumber(app, "--epsilon", flags.epsilon, {.min = 0, .max = 1e12},
+            "paper, relative: heads whose losses are all above it stay full; default 1");
+  AddNumber(app, "--mode-density", flags.mode_density, {.min = 1e-3, .max = 1},
+            "paper: of each band and of stripes; default 0.3");
+  AddNumber(app, "--density", flags.density, {.min = 0, .max = 1},
+            "budget: blocks that are left; static, sta: the same, default 0.3");
+  AddNumber(
+      app, "--error", flags.error, {.min = 0, .max = 1e6},
+      "budget: squared error of the layers' outputs, as a part of their squares; default 0.02");
+  AddNumber(app, "--speedup", flags.speedup, {.min = 1, .max = 1000},
+            "budget: of all steps, as the machine's rates predict it");
+  AddChoice(app, "--step-ranges", flags.step_ranges, {"auto", "1", "each"},
+            "patterns for parts of the steps: where it pays, one for all, one for each; default: "
+            "auto, and each for paper");
+  app.add_flag("--second-look,!--no-second-look", flags.looks_twice,
+               "budget: try all again with earlier layers sparse, and choose between candidates by "
+               "whole steps (default)");
+  AddNumber(app, "--validate", flags.validate, {.min = 0, .max = 1 << 20},
+            "make so many videos of other prompts, dense and sparse, and note PSNR, SSIM and speed "
+            "in the file");
+  app.add_option("--validation", flags.validation,
+                 "prompts for --validate; default: validation.txt beside the prompts")
+      ->type_name("FILE");
+  AddNumber(app, "--for-ranks", flags.for_ranks, {.min = 1, .max = 4096},
+            "budget: count the seconds that a layer's plan takes on so many ranks");
+  app.add_option("-o,--output", flags.output,
+                 "the pattern file; static, sta: a folder of mask files")
+      ->type_name("FILE")
+      ->required();
+  app.add_flag("--resume", flags.resumes, "go on from OUTPUT.ckpt");
+  AddJson(app, flags.json);
+}
+
+GenerateRequest RequestOf(const SearchFlags& flags) {
+  RefuseOthersDials(flags);
+  GenerateFlags making = flags.making;
+  making.options.files = VideoFiles::kNone;
+  GenerateRequest request = RequestOf(making);
+  request.tasks = Chosen(request.tasks, flags);
+  CheckWritable(MakesMasks(flags) ? flags.output + ".ckpt" : flags.output);
+  return request;
+}
+
+namespace {
+
+std::vector<GenerateTask> ValidationOf(const SearchFlags& flags) {
+  if (flags.validate == 0) {
+    if (flags.validation.empty()) return {};
+    throw InputError("--validation {}: how many of them? give --validate N", flags.validation);
+  }
+  const std::filesystem::path beside =
+      std::filesystem::path(flags.making.options.prompts).parent_path() / "validation.txt";
+  RunOptions options;
+  options.files = VideoFiles::kNone;
+  options.prompts = flags.validation.empty() ? beside.string() : flags.validation;
+  const std::vector<GenerateTask> all = MakeTasks(flags.making.recipe, options);
+  if (std::ssize(all) < flags.validate) {
+    throw InputError("--validate {}: {} has {} prompts", flags.validate, options.prompts,
+                     all.size());
+  }
+  return Spread(all, flags.validate);
+}
+
+int64_t DenseStepsOf(const GenerateRequest& request) {
+  const Recipe& recipe = request.recipe;
+  const int64_t dense = ParseDenseSteps(
+      recipe.IsSettled("dense_steps") ? recipe.Text("dense_steps") : "20%", request.config.steps);
+  if (dense < request.config.steps) return dense;
+  throw InputError("--dense-steps {}: leaves none of the {} steps to search in", dense,
+                   request.config.steps);
+}
+
+}  // namespace
+
+bool MakesMasks(const SearchFlags& flags) {
+  return flags.objective == "static" || flags.objective == "sta";
+}
+
+MaskSearchOptions MaskOptionsOf(const SearchFlags& flags, const GenerateRequest& request) {
+  ChoiceDials unused;
+  SetTarget(flags, unused);
+  return {.objective = flags.objective == "static" ? MaskObjective::kStatic : MaskObjective::kSta,
+          .density = flags.density.value_or(0.3),
+          .dense_steps = DenseStepsOf(request),
+          .checkpoint = flags.output + ".ckpt",
+          .resumes = flags.resumes};
+}
+
+SearchOptions OptionsOf(const SearchFlags& flags, const GenerateRequest& request) {
+  SearchOptions options;
+  ChoiceDials& dials = options.choice;
+  dials.objective = ObjectiveOf(flags.objective);
+  dials.loss = {.lambda = flags.lambda.value_or(0.5), .epsilon = flags.epsilon.value_or(1)};
+  dials.step_ranges = StepRangesOf(flags);
+  SetTarget(flags, dials);
+  options.paper_density = flags.mode_density.value_or(options.paper_density);
+  options.for_ranks = static_cast<int32_t>(flags.for_ranks);
+  options.dense_steps = DenseStepsOf(request);
+  options.checkpoint = flags.output + ".ckpt";
+  options.resumes = flags.resumes;
+  options.looks_twice = flags.looks_twice;
+  options.validation = ValidationOf(flags);
+  return options;
+}
+
+}  // namespace equitile

@@ -1,0 +1,37 @@
+// What `equitile search` was told on its command line, and what that makes of a request.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/generate/generate_flags.h"
+#include "equitile/search/mask_search.h"
+#include "equitile/search/pattern_search.h"
+
+namespace equitile {
+
+struct SearchFlags {
+  GenerateFlags making;  // sizes, steps, ranks, ...
+  int64_t count = 8;
+  std::vector<int64_t> seeds;
+  std::string objective = "budget", step_ranges, output;
+  std::optional<double> lambda, epsilon, mode_density, density, error, speedup;
+  int64_t for_ranks = 1, validate = 0;
+  std::string validation;  // a file of prompts
+  bool looks_twice = true;
+  bool resumes = false, json = false;
+};
+
+void AddSearchFlags(CLI::App& app, SearchFlags& flags);
+
+// Throw InputError for flags that do not go together, and as CheckedRequest does.
+GenerateRequest RequestOf(const SearchFlags& flags);
+SearchOptions OptionsOf(const SearchFlags& flags, const GenerateRequest& request);
+// Where the objective gives masks instead of a pattern.
+bool MakesMasks(const SearchFlags& flags);
+MaskSearchOptions MaskOptionsOf(const SearchFlags& flags, const GenerateRequest& request);
+
+}  // namespace equitile

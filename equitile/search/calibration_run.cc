@@ -1,0 +1,346 @@
+#include "equitile/search/calibration_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "equitile/base/error.h"
+#include "equitile/exec/agree.h"
+#include "equitile/exec/calibrate.h"
+#include "equitile/generate/agreement.h"
+#include "equitile/generate/memory_estimate.h"
+#include "equitile/generate/video_maker.h"
+#include "equitile/io/machine_file.h"
+#include "equitile/search/shared_parts.h"
+
+namespace equitile {
+namespace {
+
+constexpr double kCheckpointSeconds = 20;  // between two of them, within a prompt
+
+}  // namespace
+
+void CalibrationRun::StepClock::Add(double more) {
+  seconds += more;
+  ++steps;
+}
+
+double CalibrationRun::StepClock::Mean(double otherwise) const {
+  return steps == 0 ? otherwise : seconds / static_cast<double>(steps);
+}
+
+CalibrationRun::CalibrationRun(const GenerateRequest& request, const Recipe& agreed,
+                               CalibrationSetup setup, Communicator& comm, ThreadPool& pool,
+                               const SearchTools& tools)
+    : request_(request),
+      recipe_(agreed),
+      setup_(std::move(setup)),
+      comm_(comm),
+      pool_(pool),
+      tools_(tools),
+      token_grid_(VideoGrid(request.transformer, request.config)),
+      grid_{.q_tokens = token_grid_.Tokens(), .kv_tokens = token_grid_.Tokens()} {}
+
+void CalibrationRun::Say(std::string_view line) const {
+  if (Leads()) tools_.listener.progress(line);
+}
+
+bool CalibrationRun::Interrupted(std::string where) {
+  where_ = "interrupted " + std::move(where);
+  return false;
+}
+
+std::vector<float> CalibrationRun::SparseSigmas() const {
+  const GenerationConfig& config = request_.config;
+  const Schedule schedule = MakeSchedule(config.sampler, config.steps, config.flow_shift);
+  return {schedule.sigmas.begin() + setup_.dense_steps, schedule.sigmas.end() - 1};
+}
+
+double CalibrationRun::DenseSeconds() const {
+  if (clocks_.empty()) return 0;
+  const PassClock& first = clocks_.front();
+  return first.dense.Mean(first.recorded.Mean(0)) *
+         static_cast<double>(Prompts() * request_.config.steps);
+}
+
+// Everything that decides what is recorded.
+std::map<std::string, std::string> CalibrationRun::Identity() const {
+  auto identity = recipe_.BitsIdentity();
+  std::string prompts;
+  for (const GenerateTask& task : request_.tasks)
+    prompts += fmt::format("{}\t{}\n", task.seed, task.prompt);
+  identity["prompts"] = std::move(prompts);
+  identity["dense steps"] = fmt::format("{}", setup_.dense_steps);
+  identity.insert(setup_.identity.begin(), setup_.identity.end());
+  return identity;
+}
+
+bool CalibrationRun::Begin(const CalibrationState& state) {
+  if (comm_.size() > 1 && !comm_.simulated()) pool_.SetPoll([this] { comm_.Poll(); });
+  SourceState parts;
+  if (Leads() && setup_.resumes) {
+    resume_ = ReadRunCheckpoint(setup_.checkpoint);
+    CheckSameRun(setup_.checkpoint, *resume_, Identity());
+    parts = std::move(resume_->sparsity);
+    const int64_t over = resume_->state.sampler.step == request_.config.steps ? 1 : 0;
+    PutNumbers(std::array{over}, parts["over"]);
+  }
+  parts = ShareParts(comm_, std::move(parts));
+  if (!parts.empty()) {
+    const auto place = TakeNumbers<int64_t>(parts, "place", 2);
+    pass_ = place[0];
+    group_ = place[1];
+    resumes_finished_group_ = TakeNumbers<int64_t>(parts, "over", 1)[0] != 0;
+    const std::vector<std::byte>& text = parts["machine"];
+    machine_ = ParseMachineFile({reinterpret_cast<const char*>(text.data()), text.size()},
+                                "the checkpoint's machine");
+    state.set(parts);
+  }
+  const DType weights = AgreeOnWeights(
+      comm_, Leads() ? ChooseWeights(request_, tools_.listener.remark) : DType::kF32);
+  PipelineOptions options = PipelineOptionsOf(request_, weights);
+  options.stop_requested = tools_.stop_requested;
+  pipeline_ = std::make_unique<Pipeline>(request_.folder, comm_, pool_, std::move(options));
+  Say("loading");
+  std::vector<std::string> prompts = {request_.config.negative_prompt};
+  for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
+  const std::vector<PromptRows> rows = pipeline_->Encode(prompts, request_.config.text_rows);
+  if (rows.empty() || !pipeline_->Load()) return Interrupted("while loading");
+  for (const PromptRows& row : rows)
+    texts_.push_back(pipeline_->Transformer().Text(row, request_.config.text_rows));
+  return true;
+}
+
+const Machine& CalibrationRun::MeasuredMachine() {
+  if (request_.machine) {
+    machine_ = AgreeOnMachine(comm_, *request_.machine);
+  } else if (!machine_) {
+    Say("measuring this machine");
+    machine_ = Calibrate(comm_, pool_,
+                         {.head_dims = {request_.transformer.head_dim},
+                          .blocks = {grid_.block_tokens},
+                          .links = false});
+  }
+  return *machine_;
+}
+
+// A checkpoint of a group's last step means the next group.
+void CalibrationRun::SkipFinished(std::span<const CalibrationPass> passes) {
+  if (!std::exchange(resumes_finished_group_, false)) return;
+  resume_.reset();
+  if (++group_ < Groups(passes[static_cast<size_t>(pass_)])) return;
+  group_ = 0;
+  ++pass_;
+}
+
+bool CalibrationRun::Run(std::span<const CalibrationPass> passes, const CalibrationState& state) {
+  clocks_.resize(passes.size());
+  SkipFinished(passes);
+  for (; pass_ < std::ssize(passes); ++pass_, group_ = 0) {
+    const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
+    attention_.reset();
+    for (; group_ < Groups(pass); ++group_) {
+      SetSource(pass.source(ContextOf(pass.group), group_ * pass.group));
+      if (WalkGroup(passes, state)) continue;
+      return Interrupted(fmt::format("in pass {} of {}, at prompt {} of {}", pass_ + 1,
+                                     passes.size(), group_ * pass.group + 1, PromptsOf(pass)));
+    }
+  }
+  return true;
+}
+
+SourceContext CalibrationRun::ContextOf(int64_t prompts) const {
+  const WanConfig& model = request_.transformer;
+  SourceContext context;
+  context.comm = &comm_;
+  context.pool = &pool_;
+  context.lanes = {.batch = prompts * request_.config.Passes(), .heads = model.heads};
+  context.grid = grid_;
+  context.token_grid = token_grid_;
+  context.head_dim = model.head_dim;
+  context.layers = model.layers;
+  return context;
+}
+
+// Plans serve all groups of a pass.
+void CalibrationRun::SetSource(std::unique_ptr<MaskSource> source) {
+  if (attention_ != nullptr) return attention_->Begin(std::move(source));
+  LayerAttention::Options options;
+  options.planner = recipe_.Text("planner");
+  options.head_dim = request_.transformer.head_dim;
+  options.layers = request_.transformer.layers;
+  attention_ = std::make_unique<LayerAttention>(pipeline_->Attention(), std::move(source),
+                                                std::move(options));
+}
+
+std::vector<const WanText*> CalibrationRun::TextsOf(Range tasks) const {
+  std::vector<const WanText*> texts;
+  for (int64_t task = tasks.begin; task < tasks.end; ++task) {
+    texts.push_back(&texts_[static_cast<size_t>(task) + 1]);
+    if (request_.config.Passes() == 2) texts.push_back(&texts_[0]);
+  }
+  return texts;
+}
+
+std::vector<Waypoint> CalibrationRun::WalkDense(int64_t prompt, std::span<const int64_t> steps) {
+  const SourceContext context = OnePrompt();
+  SetSource(std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid)));
+  std::vector<Waypoint> waypoints;
+  for (int64_t step : steps)
+    waypoints.push_back({.prompt = prompt, .step = step, .state = {}, .velocity = {}});
+  const auto after = [&](const DenoiseStep& step) {
+    for (Waypoint& waypoint : waypoints) {
+      if (step.done == waypoint.step)
+        waypoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
+      if (step.done == waypoint.step + 1)
+        waypoint.velocity.assign(step.velocity.begin(), step.velocity.end());
+    }
+  };
+  const std::vector<const WanText*> texts = TextsOf({prompt, prompt + 1});
+  const std::vector<uint64_t> seeds = {request_.tasks[static_cast<size_t>(prompt)].seed};
+  const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
+  const auto stop = [this] { return tools_.stop_requested && tools_.stop_requested(); };
+  const bool finished = Denoise(pipeline_->Transformer(), comm_,
+                                {.config = request_.config,
+                                 .seeds = seeds,
+                                 .texts = texts,
+                                 .attention = attention,
+                                 .cache = nullptr,
+                                 .stop_requested = stop,
+                                 .after_step = after,
+                                 .resume = nullptr})
+                            .finished;
+  if (!finished) {
+    Interrupted("while comparing candidates");
+    waypoints.clear();
+  }
+  return waypoints;
+}
+
+double CalibrationRun::VelocityError(const Waypoint& waypoint, std::unique_ptr<MaskSource> source) {
+  SetSource(std::move(source));
+  double error = 0;
+  const auto after = [&](const DenoiseStep& step) {
+    double square = 0;
+    for (size_t i = 0; i < step.velocity.size(); ++i) {
+      const double dense = waypoint.velocity[i], off = step.velocity[i] - dense;
+      error += off * off;
+      square += dense * dense;
+    }
+    error = square > 0 ? error / square : 0;
+  };
+  const std::vector<const WanText*> texts = TextsOf({waypoint.prompt, waypoint.prompt + 1});
+  const std::vector<uint64_t> seeds = {0};  // goes on from a state
+  const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
+  const auto after_one = [] { return true; };
+  Denoise(pipeline_->Transformer(), comm_,
+          {.config = request_.config,
+           .seeds = seeds,
+           .texts = texts,
+           .attention = attention,
+           .cache = nullptr,
+           .stop_requested = after_one,
+           .after_step = after,
+           .resume = Leads() ? &waypoint.state : nullptr});
+  comm_.Broadcast(std::as_writable_bytes(std::span(&error, 1)), 0);
+  return error;
+}
+
+bool CalibrationRun::WalkGroup(std::span<const CalibrationPass> passes,
+                               const CalibrationState& state) {
+  const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
+  const Range tasks = {group_ * pass.group, (group_ + 1) * pass.group};
+  const std::vector<const WanText*> texts = TextsOf(tasks);
+  std::vector<uint64_t> seeds;
+  for (int64_t task = tasks.begin; task < tasks.end; ++task)
+    seeds.push_back(request_.tasks[static_cast<size_t>(task)].seed);
+  const auto attention = [&](const SelfAttentionCall& call) {
+    (*attention_)(call);
+    if (pass_ == 0 && group_ == 0 && call.step == setup_.dense_steps) Probe(passes, call);
+  };
+  const auto stop = [this] { return tools_.stop_requested && tools_.stop_requested(); };
+  const auto after = [&](const DenoiseStep& step) { AfterStep(step, passes, state); };
+  const std::optional<RunCheckpoint> resume = std::exchange(resume_, std::nullopt);
+  return Denoise(pipeline_->Transformer(), comm_,
+                 {.config = request_.config,
+                  .seeds = seeds,
+                  .texts = texts,
+                  .attention = attention,
+                  .cache = nullptr,
+                  .stop_requested = stop,
+                  .after_step = after,
+                  .resume = resume ? &resume->state : nullptr})
+      .finished;
+}
+
+void CalibrationRun::Probe(std::span<const CalibrationPass> passes, const SelfAttentionCall& call) {
+  for (size_t i = 1; i < passes.size(); ++i) {
+    if (!passes[i].probe) continue;
+    const double begin = comm_.Now();
+    passes[i].probe(call, ContextOf(passes[0].group));
+    const double seconds = comm_.Now() - begin;
+    clocks_[i].probe_seconds += seconds;
+    probing_seconds_ += seconds;
+  }
+}
+
+void CalibrationRun::AfterStep(const DenoiseStep& step, std::span<const CalibrationPass> passes,
+                               const CalibrationState& state) {
+  PassClock& clock = clocks_[static_cast<size_t>(pass_)];
+  (step.done > setup_.dense_steps ? clock.recorded : clock.dense)
+      .Add(step.seconds - std::exchange(probing_seconds_, 0));
+  const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
+  const bool is_last = step.done == step.steps;
+  if (step.stopping || is_last || comm_.Now() - stored_at_ > kCheckpointSeconds)
+    Store(step, pass, state);
+  Say(fmt::format("pass {}/{}, prompt {}/{}, step {}/{}  ETA {:.0f}s", pass_ + 1, passes.size(),
+                  group_ * pass.group + 1, PromptsOf(pass), step.done, step.steps,
+                  SecondsLeft(step.done, passes)));
+}
+
+double CalibrationRun::SecondsLeft(int64_t steps_done,
+                                   std::span<const CalibrationPass> passes) const {
+  const auto dense_steps = static_cast<double>(setup_.dense_steps);
+  const auto steps = static_cast<double>(request_.config.steps);
+  const double first = clocks_.front().dense.Mean(clocks_.front().recorded.Mean(0));
+  double left = 0;
+  for (auto i = static_cast<size_t>(pass_); i < passes.size(); ++i) {
+    const auto prompts = static_cast<double>(passes[i].group);
+    const double dense = clocks_[i].dense.Mean(prompts * first);
+    const double recorded = clocks_[i].recorded.Mean(dense + prompts * clocks_[i].probe_seconds);
+    const double group = dense_steps * dense + (steps - dense_steps) * recorded;
+    const bool is_now = static_cast<int64_t>(i) == pass_;
+    left += group * static_cast<double>(Groups(passes[i]) - (is_now ? group_ : 0));
+    if (!is_now) continue;
+    const auto done = static_cast<double>(steps_done);
+    left -= std::min(done, dense_steps) * dense + std::max(0.0, done - dense_steps) * recorded;
+  }
+  return left;
+}
+
+void CalibrationRun::Store(const DenoiseStep& step, const CalibrationPass& pass,
+                           const CalibrationState& state) {
+  if (setup_.checkpoint.empty()) return;
+  const GenerationConfig& config = request_.config;
+  RunCheckpoint checkpoint;
+  checkpoint.identity = Identity();
+  checkpoint.version = EQUITILE_VERSION;
+  checkpoint.shape = {pass.group * request_.transformer.in_channels, config.LatentFrames(),
+                      config.LatentHeight(), config.LatentWidth()};
+  checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
+  checkpoint.sparsity = state.get();
+  PutNumbers(std::array{pass_, group_}, checkpoint.sparsity["place"]);
+  const std::string machine = MachineFileText(*machine_);
+  PutNumbers(std::span<const char>(machine), checkpoint.sparsity["machine"]);
+  try {
+    WriteRunCheckpoint(setup_.checkpoint, checkpoint);
+  } catch (const Error& error) {  // the search may still come to its end
+    tools_.listener.remark(fmt::format("no checkpoint: {}", error.what()));
+  }
+  stored_at_ = comm_.Now();
+}
+
+}  // namespace equitile

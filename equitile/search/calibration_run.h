@@ -1,0 +1,153 @@
+// Prompts walked through the model, in passes, while a source of masks records what it sees behind
+// the seam of self-attention: what all searches have in common. Interrupted, it goes on where it
+// was.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "equitile/comm/communicator.h"
+#include "equitile/generate/pipeline.h"
+#include "equitile/generate/request.h"
+#include "equitile/generate/run_checkpoint.h"
+#include "equitile/plan/predict/machine.h"
+#include "equitile/sparsity/mask_source.h"
+#include "equitile/sparsity/source_context.h"
+
+namespace equitile {
+
+// Whoever listens, on rank 0.
+struct SearchListener {
+  std::function<void(std::string_view line)> progress;
+  std::function<void(std::string_view line)> remark;
+};
+
+struct SearchTools {
+  const SearchListener& listener;
+  std::function<bool()> stop_requested;  // asked now and then, on every rank
+};
+
+struct CalibrationPass {
+  int64_t prompts = 0;  // the first ones; 0: all
+  int64_t group = 1;    // of them that are walked in lock-step; divides their number
+  // What the prompts from `first` on attend to, and who records it.
+  std::function<std::unique_ptr<MaskSource>(const SourceContext& context, int64_t first)> source;
+  // Does for a call of the first pass what this pass will do for one, and forgets it; empty:
+  // nothing. For the time that is left.
+  std::function<void(const SelfAttentionCall& call, const SourceContext& context)> probe;
+};
+
+struct CalibrationSetup {
+  int64_t dense_steps = 0;
+  std::map<std::string, std::string> identity;  // of the search, beside the recipe's
+  std::filesystem::path checkpoint;             // "": none
+  bool resumes = false;
+};
+
+// Where a dense walk was, and where it went from there.
+struct Waypoint {
+  int64_t prompt = 0, step = 0;
+  DenoiseState state;           // before the step; rank 0's
+  std::vector<float> velocity;  // rank 0's
+};
+
+// What is recorded: in the checkpoint, and from there.
+struct CalibrationState {
+  std::function<SourceState()> get;
+  std::function<void(const SourceState& parts)> set;
+};
+
+// One per rank; calls are collective.
+class CalibrationRun {
+ public:
+  // All must outlive it.
+  CalibrationRun(const GenerateRequest& request, const Recipe& agreed, CalibrationSetup setup,
+                 Communicator& comm, ThreadPool& pool, const SearchTools& tools);
+
+  // The checkpoint, if it goes on from one, then texts and weights. False: interrupted. Throws
+  // InputError for a checkpoint of another search.
+  bool Begin(const CalibrationState& state);
+  // The request's, the checkpoint's, or measured now.
+  const Machine& MeasuredMachine();
+  // False: interrupted, where Where() says.
+  bool Run(std::span<const CalibrationPass> passes, const CalibrationState& state);
+
+  // A dense walk of a prompt, by way of these steps, ascending from 1. Empty: interrupted.
+  std::vector<Waypoint> WalkDense(int64_t prompt, std::span<const int64_t> steps);
+  // What the whole model makes of these masks: the squared error of the velocity as a part of its
+  // square. The same on every rank.
+  double VelocityError(const Waypoint& waypoint, std::unique_ptr<MaskSource> source);
+  SourceContext OnePrompt() const { return ContextOf(1); }
+
+  std::string Where() const { return where_; }
+  TokenGrid token_grid() const { return token_grid_; }
+  const BlockGrid& grid() const { return grid_; }
+  int64_t Prompts() const { return std::ssize(request_.tasks); }
+  int64_t SparseSteps() const { return request_.config.steps - setup_.dense_steps; }
+  std::vector<float> SparseSigmas() const;
+  // Of as many steps as the prompts have, without recording; 0: not known.
+  double DenseSeconds() const;
+  void Say(std::string_view line) const;
+
+ private:
+  // Seconds of steps of one kind.
+  struct StepClock {
+    double seconds = 0;
+    int64_t steps = 0;
+    void Add(double more);
+    double Mean(double otherwise) const;
+  };
+  // Of one pass: steps that are dense anyway, and steps that are recorded.
+  struct PassClock {
+    StepClock dense, recorded;
+    double probe_seconds = 0;  // of one step
+  };
+
+  bool Leads() const { return comm_.rank() == 0; }
+  bool Interrupted(std::string where);
+  std::map<std::string, std::string> Identity() const;
+  int64_t PromptsOf(const CalibrationPass& pass) const {
+    return pass.prompts > 0 ? pass.prompts : Prompts();
+  }
+  int64_t Groups(const CalibrationPass& pass) const { return PromptsOf(pass) / pass.group; }
+  std::vector<const WanText*> TextsOf(Range tasks) const;
+  void SkipFinished(std::span<const CalibrationPass> passes);
+  SourceContext ContextOf(int64_t prompts) const;
+  void SetSource(std::unique_ptr<MaskSource> source);
+  bool WalkGroup(std::span<const CalibrationPass> passes, const CalibrationState& state);
+  void Probe(std::span<const CalibrationPass> passes, const SelfAttentionCall& call);
+  void AfterStep(const DenoiseStep& step, std::span<const CalibrationPass> passes,
+                 const CalibrationState& state);
+  double SecondsLeft(int64_t steps_done, std::span<const CalibrationPass> passes) const;
+  void Store(const DenoiseStep& step, const CalibrationPass& pass, const CalibrationState& state);
+
+  const GenerateRequest& request_;
+  const Recipe& recipe_;
+  CalibrationSetup setup_;
+  Communicator& comm_;
+  ThreadPool& pool_;
+  const SearchTools& tools_;
+  TokenGrid token_grid_;
+  BlockGrid grid_;
+  int64_t pass_ = 0, group_ = 0;         // under way
+  std::optional<RunCheckpoint> resume_;  // rank 0: where the group under way goes on
+  bool resumes_finished_group_ = false;
+  std::optional<Machine> machine_;
+  std::unique_ptr<Pipeline> pipeline_;
+  std::vector<WanText> texts_;  // negative prompt, then tasks
+  std::unique_ptr<LayerAttention> attention_;
+  std::string where_;
+  std::vector<PassClock> clocks_;  // [passes]
+  double probing_seconds_ = 0;     // in the step under way
+  double stored_at_ = 0;
+};
+
+}  // namespace equitile

@@ -1,0 +1,28 @@
+#include "equitile/search/shared_parts.h"
+
+#include <array>
+#include <utility>
+
+namespace equitile {
+
+SourceState ShareParts(Communicator& comm, SourceState parts) {
+  uint64_t count = parts.size();
+  comm.Broadcast(std::as_writable_bytes(std::span(&count, 1)), 0);
+  SourceState all;
+  auto part = parts.begin();
+  for (uint64_t i = 0; i < count; ++i) {
+    std::string name = comm.rank() == 0 ? part->first : "";
+    std::vector<std::byte> bytes;
+    if (comm.rank() == 0) bytes = std::move((part++)->second);
+    std::array<uint64_t, 2> sizes = {name.size(), bytes.size()};
+    comm.Broadcast(std::as_writable_bytes(std::span(sizes)), 0);
+    name.resize(sizes[0]);
+    bytes.resize(sizes[1]);
+    comm.Broadcast(std::as_writable_bytes(std::span(name)), 0);
+    comm.Broadcast(bytes, 0);
+    all[std::move(name)] = std::move(bytes);
+  }
+  return all;
+}
+
+}  // namespace equitile

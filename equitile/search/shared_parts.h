@@ -1,0 +1,37 @@
+// Numbers in and out of the parts of a checkpoint, and parts from rank 0 to all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "equitile/base/error.h"
+#include "equitile/comm/communicator.h"
+#include "equitile/sparsity/source_state.h"
+
+namespace equitile {
+
+template <typename Numbers>
+void PutNumbers(const Numbers& numbers, std::vector<std::byte>& part) {
+  const auto bytes = std::as_bytes(std::span(numbers));
+  part.assign(bytes.begin(), bytes.end());
+}
+
+// Throws InputError unless the part is there and holds so many.
+template <typename T>
+std::vector<T> TakeNumbers(const SourceState& parts, const std::string& name, size_t count) {
+  const auto found = parts.find(name);
+  if (found == parts.end() || found->second.size() != count * sizeof(T))
+    throw InputError("[search] the checkpoint's '{}' is of another search", name);
+  std::vector<T> numbers(count);
+  if (count > 0) std::memcpy(numbers.data(), found->second.data(), count * sizeof(T));
+  return numbers;
+}
+
+// Collective: rank 0's parts on every rank.
+SourceState ShareParts(Communicator& comm, SourceState parts);
+
+}  // namespace equitile

@@ -1,0 +1,146 @@
+"""`equitile search`: from prompts to a pattern file that `generate` takes; the same file on any ranks and after an interruption."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MINI = ROOT / "models/wan-mini"
+SIZES = ["-W", 128, "-H", 96, "--video-frames", 9, "--steps", 5]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
+MACHINE = {"version": 1, "target": "avx2", "threads": 1, "peak_gflops": 80,
+           "kernel": [{"head_dim": 32, "block": 64, "dtype": "f32", "gflops": 60, "row_seconds": 1e-6}], "links": []}
+
+
+@pytest.fixture
+def search(equitile, tmp_path):
+    (tmp_path / "prompts.txt").write_text("a red circle bounces\na blue square\n7\ta green star spins\n")
+    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
+
+    def run(*args, sizes=SIZES):
+        return equitile("search", "--prompts", "prompts.txt", "--machine", "machine.json", *sizes, *args, EQUITILE_MODEL=str(MINI))
+
+    return run
+
+
+def without_measured(path):
+    file = json.loads(path.read_text())
+    file.pop("measured")
+    return file
+
+
+@pytest.mark.parametrize("objective", [["--error", 0.05], ["--density", 0.5, "--step-ranges", 1], ["--objective", "relative", "--epsilon", 0.4],
+                                       ["--objective", "paper", "--epsilon", 0.2, "--dense-steps", 0]])
+def test_same_file_on_any_ranks(search, tmp_path, objective):
+    for name, ranks in ("one", 1), ("two", 2), ("three", 3):
+        outcome = search("--count", 2, *objective, "-o", f"{name}.json", "--ranks", ranks)
+        assert outcome.code == 0, outcome.err
+        assert "density" in outcome.out and "heads:" in outcome.out
+        assert not (tmp_path / f"{name}.json.ckpt").exists()
+    assert without_measured(tmp_path / "one.json") == without_measured(tmp_path / "two.json") == without_measured(tmp_path / "three.json")
+
+
+def test_the_file_says_what_it_was_made_from(search, tmp_path):
+    outcome = search("--count", 2, "--seeds", "3,4", "--density", 0.4, "-o", "p.json", "--json")
+    assert outcome.code == 0, outcome.err
+    told, file = json.loads(outcome.out), json.loads((tmp_path / "p.json").read_text())
+    # Two of three lines, spread over the file, with both seeds.
+    assert file["calibration"] == {"prompts": ["a red circle bounces"] * 2 + ["a blue square"] * 2, "seeds": [3, 4, 3, 4]}
+    assert file["grid"] == [3, 6, 8] and file["layers"] == 6 and file["heads"] == 6
+    assert file["objective"] == "budget" and file["dials"]["target_density"] == 0.4 and file["dials"]["kernel_gflops"] == 60
+    assert file["totals"]["density"] == told["density"] <= 0.4
+    assert told["curve"][0]["density"] == 1 and told["curve"][-1]["density"] == pytest.approx(told["density"])
+    assert all(0 <= head["p"] <= 1 and 0 <= head["theta"] <= 1 for layer in file["ranges"][0]["layers"] for head in layer)
+    assert file["measured"]["search_seconds"] > 0
+
+
+def test_generate_takes_the_file(search, equitile, tmp_path):
+    assert search("--count", 1, "--density", 0.5, "-o", "p.json").code == 0
+    flags = ["generate", "-p", "a red circle", *SIZES, "-o", "v.mp4"]
+    for attention in "pattern:p.json", "pattern+predict:p.json", "observe:p.json", "predict:p.json":
+        outcome = equitile(*flags, "--attention", attention, EQUITILE_MODEL=str(MINI))
+        assert outcome.code == 0, outcome.err
+    # The model's own file is used when none is named; without one the way to it is told.
+    model = tmp_path / "model"
+    shutil.copytree(MINI, model, ignore=shutil.ignore_patterns("pattern.json"))
+    equitile(*flags, "--attention", "pattern", EQUITILE_MODEL=str(model)).must_be_refused("equitile search", "pattern.json")
+    shutil.copy(tmp_path / "p.json", model / "pattern.json")
+    outcome = equitile(*flags, "--attention", "pattern", EQUITILE_MODEL=str(model))
+    assert outcome.code == 0, outcome.err
+
+
+def test_generate_says_when_a_pattern_is_hardly_worth_it(search, equitile, tmp_path):
+    assert search("--count", 1, "--error", 0, "-o", "p.json").code == 0
+    outcome = equitile("generate", "-p", "a red circle", *SIZES, "-o", "v.mp4", "--attention", "pattern:p.json", EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0
+    assert "saves less than 5 %" in outcome.err and "too few sparse heads" in outcome.err
+
+
+def test_goes_on_after_an_interruption(search, equitile, tmp_path):
+    flags, sizes = ["--count", 3, "--density", 0.4], [*SIZES[:-1], 8]
+    assert search(*flags, "-o", "whole.json", sizes=sizes).code == 0
+    command = [os.environ["EQUITILE"], "search", "--prompts", "prompts.txt", "--machine", "machine.json", *sizes, *flags, "-o", "p.json"]
+    process = subprocess.Popen([str(word) for word in command], cwd=tmp_path, env={**os.environ, "EQUITILE_MODEL": str(MINI)},
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "p.json.ckpt").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)  # written at the end of the first prompt
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and "--resume" in err, err
+    assert not (tmp_path / "p.json").exists()
+    assert "another run" in search("--count", 2, "--density", 0.4, "-o", "p.json", "--resume", sizes=sizes).err
+    outcome = search(*flags, "-o", "p.json", "--resume", "--ranks", 2, sizes=sizes)
+    assert outcome.code == 0, outcome.err
+    assert without_measured(tmp_path / "p.json") == without_measured(tmp_path / "whole.json")
+
+
+@pytest.mark.parametrize("objective", ["static", "sta"])
+def test_masks_that_are_calibrated_once(search, equitile, tmp_path, objective):
+    """The same files on any ranks, which generate takes under the method's own name, with its dense first steps."""
+    for name, ranks in ("one", 1), ("three", 3):
+        outcome = search("--count", 2, "--objective", objective, "--density", 0.4, "-o", name, "--ranks", ranks)
+        assert outcome.code == 0, outcome.err
+    names = sorted(file.name for file in (tmp_path / "one").iterdir())
+    assert len(names) == 12 and names[0] == "layer-000.json"
+    assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "three" / name).read_bytes() for name in names)
+    outcome = equitile("generate", "-p", "a red circle", *SIZES, "-o", "v.mp4", "--attention", f"{objective}:one", "--json",
+                       EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0, outcome.err
+    sparsity = json.loads(outcome.out)["run"]["sparsity"]
+    if objective == "static":  # windows of tiles are larger than this video
+        assert sparsity["first_sparse_step"] == 2 and 0.3 < sparsity["sparse_density"] < 0.5
+
+
+def test_validation(search, tmp_path):
+    (tmp_path / "validation.txt").write_text("9\ta white ring\n10\ta big cyan cross\n11\ta small red star\n")
+    outcome = search("--count", 2, "--density", 0.5, "--validate", 2, "-o", "p.json")
+    assert outcome.code == 0, outcome.err
+    measured = json.loads((tmp_path / "p.json").read_text())["measured"]
+    assert measured["videos"] == 2 and 5 < measured["psnr"] <= 100 and 0 < measured["ssim"] <= 1 and measured["speedup"] > 0
+    assert "2 videos of other prompts" in outcome.out
+    search("--validate", 4, "-o", "q.json").must_be_refused("--validate 4", "3 prompts")
+
+
+def test_no_prompt_is_in_two_files():
+    files = [{line.rpartition("\t")[2] for line in (MINI / name).read_text().splitlines()}
+             for name in ("prompts.txt", "validation.txt", "held-out.txt")]
+    assert len(files[1]) >= 60 and len(set.union(*files)) == sum(map(len, files))
+    for word in "circle square triangle star ring cross left right up down bounces orbits spins grows shrinks still".split():
+        assert any(word in prompt for prompt in files[1]), word
+
+
+@pytest.mark.parametrize("flags, mention", [
+    (["--objective", "sta", "--step-ranges", "each"], "--step-ranges each"), (["--objective", "static", "--error", 0.1], "--error 0.1"),
+    (["--density", 0.3, "--error", 0.1], "one of --density and --error"), (["--objective", "paper", "--density", 0.3], "--density 0.3"),
+    (["--lambda", 0.5], "--lambda"), (["--objective", "fast"], "--objective fast"), (["--dense-steps", "100%"], "--dense-steps"),
+    (["--speedup", 900], "--speedup 900"), (["--mode-density", 0.2], "--mode-density"), (["--count", 0], "--count 0"),
+    (["-o", "no/such/folder.json"], "no/such"), (["--resume"], "p.json.ckpt"),
+])
+def test_mistakes(search, flags, mention):
+    outcome = search(*(["-o", "p.json"] if "-o" not in flags else []), *flags)
+    assert outcome.code == 2 and mention in outcome.err and outcome.out == "", outcome.err
