@@ -15,6 +15,7 @@
 #include "apps/cli/ranks.h"
 #include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
+#include "equitile/base/version.h"
 #include "equitile/comm/comm_error.h"
 #include "equitile/comm/mpi/launch.h"
 #include "equitile/kernel/target.h"
@@ -215,7 +216,7 @@ int RunCommandLine(const std::vector<std::string>& args) {
   return ExitCodeOf([&] {
     if (!IsFirstProcess()) SilenceStdout();
     CLI::App app(kHelp, "equitile");
-    app.set_version_flag("--version", "equitile " EQUITILE_VERSION);
+    app.set_version_flag("--version", std::string("equitile ") + Version());
     app.require_subcommand(1);
     app.parse_complete_callback(ApplyTargetFromEnvironment);  // after --help, before any command
     app.get_formatter()->column_width(34);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "equitile/base/error.h"
+#include "equitile/base/version.h"
 #include "equitile/io/settings_file.h"
 
 namespace equitile {
@@ -27,7 +28,7 @@ void AddRanks(const JsonValue& root, std::vector<Setting>& parameters) {
 }  // namespace
 
 Json SidecarJson(const Recipe& recipe, Json run) {
-  return {{"equitile", EQUITILE_VERSION},
+  return {{"equitile", Version()},
           {"parameters", SettingsJson(recipe.Record())},
           {"run", std::move(run)}};
 }

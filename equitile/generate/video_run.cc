@@ -9,6 +9,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
+#include "equitile/base/version.h"
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/attention_report.h"
 #include "equitile/generate/memory_estimate.h"
@@ -213,7 +214,7 @@ class RankRun {
     const Stopwatch watch;
     RunCheckpoint checkpoint;
     checkpoint.identity = ForTask(recipe_, task).BitsIdentity();
-    checkpoint.version = EQUITILE_VERSION;
+    checkpoint.version = Version();
     checkpoint.shape = LatentShape();
     checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
     checkpoint.sparsity = pipeline_->SparsityState();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "equitile/base/error.h"
+#include "equitile/base/version.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/calibrate.h"
 #include "equitile/generate/agreement.h"
@@ -327,7 +328,7 @@ void CalibrationRun::Store(const DenoiseStep& step, const CalibrationPass& pass,
   const GenerationConfig& config = request_.config;
   RunCheckpoint checkpoint;
   checkpoint.identity = Identity();
-  checkpoint.version = EQUITILE_VERSION;
+  checkpoint.version = Version();
   checkpoint.shape = {pass.group * request_.transformer.in_channels, config.LatentFrames(),
                       config.LatentHeight(), config.LatentWidth()};
   checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
