@@ -16,6 +16,7 @@ bool AreKnown(AttentionKind kind) {
   switch (kind) {
     case AttentionKind::kDense:
     case AttentionKind::kMask:
+    case AttentionKind::kStatic:
     case AttentionKind::kPattern:
     case AttentionKind::kRadial:
     case AttentionKind::kSta:

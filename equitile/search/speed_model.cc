@@ -44,7 +44,7 @@ double SpeedModel::LayerSeconds(std::span<const HeadPattern> heads) const {
     const LaneMasks masks =
         MakePatternMasks(heads, place_.passes, place_.grid, place_.block_tokens);
     RowCounts rows(masks.blocks());
-    return RankCandidates(masks, rows, plan_).front().prediction.seconds;
+    return RankCandidates({.kind = PlannerKind::kAuto}, masks, rows, plan_).front().seconds;
   }
   double seconds = 0;
   for (const HeadPattern& head : heads) {
