@@ -1,7 +1,6 @@
 #include "equitile/generate/pipeline.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "equitile/base/error.h"
@@ -13,6 +12,7 @@
 #include "equitile/model/text/text_clean.h"
 #include "equitile/model/text/umt5.h"
 #include "equitile/model/vae/vae_tiling.h"
+#include "equitile/sparsity/share_state.h"
 
 namespace equitile {
 namespace {
@@ -181,27 +181,6 @@ SourceState Pipeline::SparsityState() const {
   return state;
 }
 
-// What rank 0 has read, on every rank. Collective.
-SourceState Pipeline::OfRank0(const SourceState* state) {
-  uint64_t parts = state == nullptr ? 0 : state->size();
-  comm_.Broadcast(std::as_writable_bytes(std::span(&parts, 1)), 0);
-  SourceState all;
-  auto part = state == nullptr ? SourceState::const_iterator() : state->begin();
-  for (uint64_t i = 0; i < parts; ++i) {
-    std::string name = comm_.rank() == 0 ? part->first : "";
-    std::vector<std::byte> bytes;
-    if (comm_.rank() == 0) bytes = (part++)->second;
-    std::array<uint64_t, 2> sizes = {name.size(), bytes.size()};
-    comm_.Broadcast(std::as_writable_bytes(std::span(sizes)), 0);
-    name.resize(sizes[0]);
-    bytes.resize(sizes[1]);
-    comm_.Broadcast(std::as_writable_bytes(std::span(name)), 0);
-    comm_.Broadcast(bytes, 0);
-    all[std::move(name)] = std::move(bytes);
-  }
-  return all;
-}
-
 std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompts,
                                              int64_t text_rows) {
   const Umt5Encoder encoder(folder_.Part("text_encoder"));
@@ -242,8 +221,9 @@ std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, i
 DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows& prompt,
                                 const PromptRows& negative, const DenoiseHooks& hooks) {
   if (!Load()) return {};
+  const bool resumes = hooks.resume != nullptr && hooks.resume_sparsity != nullptr;
   PrepareAttention(config, hooks,
-                   OfRank0(hooks.resume != nullptr ? hooks.resume_sparsity : nullptr));
+                   ShareState(comm_, resumes ? *hooks.resume_sparsity : SourceState()));
   std::vector<WanText> texts;
   texts.push_back(transformer_->Text(prompt, config.text_rows));
   if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));

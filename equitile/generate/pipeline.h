@@ -124,7 +124,6 @@ class Pipeline {
   Shape LatentShape(const GenerationConfig& config) const;
   void PrepareAttention(const GenerationConfig& config, const DenoiseHooks& hooks,
                         const SourceState& resume);
-  SourceState OfRank0(const SourceState* state);
   bool BitsDependOnPlans(int64_t passes) const;
   bool CanMeasure();
   void PlanForMachine(const BlockGrid& grid, const SourceState& resume, PlanOptions& plan);

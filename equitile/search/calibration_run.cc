@@ -15,7 +15,8 @@
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/video_maker.h"
 #include "equitile/io/machine_file.h"
-#include "equitile/search/shared_parts.h"
+#include "equitile/search/checkpoint_numbers.h"
+#include "equitile/sparsity/share_state.h"
 
 namespace equitile {
 namespace {
@@ -89,7 +90,7 @@ bool CalibrationRun::Begin(const CalibrationState& state) {
     const int64_t over = resume_->state.sampler.step == request_.config.steps ? 1 : 0;
     PutNumbers(std::array{over}, parts["over"]);
   }
-  parts = ShareParts(comm_, std::move(parts));
+  parts = ShareState(comm_, std::move(parts));
   if (!parts.empty()) {
     const auto place = TakeNumbers<int64_t>(parts, "place", 2);
     pass_ = place[0];
@@ -186,6 +187,25 @@ std::vector<const WanText*> CalibrationRun::TextsOf(Range tasks) const {
   return texts;
 }
 
+bool CalibrationRun::Walk(Range tasks, SelfAttention attention, FunctionRef<bool()> stop,
+                          FunctionRef<void(const DenoiseStep& step)> after,
+                          const DenoiseState* resume) {
+  const std::vector<const WanText*> texts = TextsOf(tasks);
+  std::vector<uint64_t> seeds;
+  for (int64_t task = tasks.begin; task < tasks.end; ++task)
+    seeds.push_back(request_.tasks[static_cast<size_t>(task)].seed);
+  return Denoise(pipeline_->Transformer(), comm_,
+                 {.config = request_.config,
+                  .seeds = seeds,
+                  .texts = texts,
+                  .attention = attention,
+                  .cache = nullptr,
+                  .stop_requested = stop,
+                  .after_step = after,
+                  .resume = resume})
+      .finished;
+}
+
 std::vector<Waypoint> CalibrationRun::WalkDense(int64_t prompt, std::span<const int64_t> steps) {
   const SourceContext context = OnePrompt();
   SetSource(std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid)));
@@ -200,21 +220,9 @@ std::vector<Waypoint> CalibrationRun::WalkDense(int64_t prompt, std::span<const 
         waypoint.velocity.assign(step.velocity.begin(), step.velocity.end());
     }
   };
-  const std::vector<const WanText*> texts = TextsOf({prompt, prompt + 1});
-  const std::vector<uint64_t> seeds = {request_.tasks[static_cast<size_t>(prompt)].seed};
   const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
   const auto stop = [this] { return tools_.stop_requested && tools_.stop_requested(); };
-  const bool finished = Denoise(pipeline_->Transformer(), comm_,
-                                {.config = request_.config,
-                                 .seeds = seeds,
-                                 .texts = texts,
-                                 .attention = attention,
-                                 .cache = nullptr,
-                                 .stop_requested = stop,
-                                 .after_step = after,
-                                 .resume = nullptr})
-                            .finished;
-  if (!finished) {
+  if (!Walk({prompt, prompt + 1}, attention, stop, after, nullptr)) {
     Interrupted("while comparing candidates");
     waypoints.clear();
   }
@@ -233,19 +241,10 @@ double CalibrationRun::VelocityError(const Waypoint& waypoint, std::unique_ptr<M
     }
     error = square > 0 ? error / square : 0;
   };
-  const std::vector<const WanText*> texts = TextsOf({waypoint.prompt, waypoint.prompt + 1});
-  const std::vector<uint64_t> seeds = {0};  // goes on from a state
   const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
   const auto after_one = [] { return true; };
-  Denoise(pipeline_->Transformer(), comm_,
-          {.config = request_.config,
-           .seeds = seeds,
-           .texts = texts,
-           .attention = attention,
-           .cache = nullptr,
-           .stop_requested = after_one,
-           .after_step = after,
-           .resume = Leads() ? &waypoint.state : nullptr});
+  Walk({waypoint.prompt, waypoint.prompt + 1}, attention, after_one, after,
+       Leads() ? &waypoint.state : nullptr);
   comm_.Broadcast(std::as_writable_bytes(std::span(&error, 1)), 0);
   return error;
 }
@@ -254,10 +253,6 @@ bool CalibrationRun::WalkGroup(std::span<const CalibrationPass> passes,
                                const CalibrationState& state) {
   const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
   const Range tasks = {group_ * pass.group, (group_ + 1) * pass.group};
-  const std::vector<const WanText*> texts = TextsOf(tasks);
-  std::vector<uint64_t> seeds;
-  for (int64_t task = tasks.begin; task < tasks.end; ++task)
-    seeds.push_back(request_.tasks[static_cast<size_t>(task)].seed);
   const auto attention = [&](const SelfAttentionCall& call) {
     (*attention_)(call);
     if (pass_ == 0 && group_ == 0 && call.step == setup_.dense_steps) Probe(passes, call);
@@ -265,16 +260,7 @@ bool CalibrationRun::WalkGroup(std::span<const CalibrationPass> passes,
   const auto stop = [this] { return tools_.stop_requested && tools_.stop_requested(); };
   const auto after = [&](const DenoiseStep& step) { AfterStep(step, passes, state); };
   const std::optional<RunCheckpoint> resume = std::exchange(resume_, std::nullopt);
-  return Denoise(pipeline_->Transformer(), comm_,
-                 {.config = request_.config,
-                  .seeds = seeds,
-                  .texts = texts,
-                  .attention = attention,
-                  .cache = nullptr,
-                  .stop_requested = stop,
-                  .after_step = after,
-                  .resume = resume ? &resume->state : nullptr})
-      .finished;
+  return Walk(tasks, attention, stop, after, resume ? &resume->state : nullptr);
 }
 
 void CalibrationRun::Probe(std::span<const CalibrationPass> passes, const SelfAttentionCall& call) {

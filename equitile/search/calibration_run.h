@@ -122,6 +122,9 @@ class CalibrationRun {
   void SkipFinished(std::span<const CalibrationPass> passes);
   SourceContext ContextOf(int64_t prompts) const;
   void SetSource(std::unique_ptr<MaskSource> source);
+  // Denoises the videos of `tasks` in lock-step; false: stopped.
+  bool Walk(Range tasks, SelfAttention attention, FunctionRef<bool()> stop,
+            FunctionRef<void(const DenoiseStep& step)> after, const DenoiseState* resume);
   bool WalkGroup(std::span<const CalibrationPass> passes, const CalibrationState& state);
   void Probe(std::span<const CalibrationPass> passes, const SelfAttentionCall& call);
   void AfterStep(const DenoiseStep& step, std::span<const CalibrationPass> passes,

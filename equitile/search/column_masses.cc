@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "equitile/kernel/pooling.h"
-#include "equitile/search/shared_parts.h"
+#include "equitile/search/checkpoint_numbers.h"
 
 namespace equitile {
 

@@ -1,6 +1,5 @@
 #include "equitile/search/error_table.h"
-
-#include "equitile/search/shared_parts.h"
+#include "equitile/search/checkpoint_numbers.h"
 
 namespace equitile {
 ErrorTable::ErrorTable(const ErrorTableShape& shape)

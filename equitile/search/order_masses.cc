@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "equitile/kernel/pooling.h"
+#include "equitile/search/checkpoint_numbers.h"
 #include "equitile/search/packed_lanes.h"
-#include "equitile/search/shared_parts.h"
 #include "equitile/search/trial_recorder.h"
 
 namespace equitile {

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "equitile/base/error.h"
-#include "equitile/base/rng.h"
+#include "equitile/base/sample.h"
 
 namespace equitile {
 namespace {
@@ -46,17 +45,7 @@ double HeldShare(const RowMasses& row, const BlockMask& mask) {
 }  // namespace
 
 std::vector<int64_t> SampledRows(int64_t lane, int64_t q_blocks, int64_t count) {
-  std::vector<int64_t> rows(static_cast<size_t>(q_blocks));
-  std::iota(rows.begin(), rows.end(), 0);
-  if (count >= q_blocks) return rows;
-  Rng rng(kSeed, static_cast<uint32_t>(lane));
-  for (int64_t i = 0; i < count; ++i) {
-    const auto other = i + static_cast<int64_t>(rng.Below(static_cast<uint64_t>(q_blocks - i)));
-    std::swap(rows[static_cast<size_t>(i)], rows[static_cast<size_t>(other)]);
-  }
-  rows.resize(static_cast<size_t>(count));
-  std::sort(rows.begin(), rows.end());
-  return rows;
+  return DrawSample(q_blocks, count, Rng(kSeed, static_cast<uint32_t>(lane)));
 }
 
 std::vector<double> MassMeter::HeldBy(const SelfAttentionCall& call, const LaneMasks& masks) {

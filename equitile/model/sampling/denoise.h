@@ -61,7 +61,7 @@ struct DenoiseJob {
   std::span<const WanText* const> texts;  // [videos][passes]: the prompt, then the negative prompt
   SelfAttention attention;
   SkippedHeadsOf skipped_heads = {};  // empty: none are
-  StepCache* cache = nullptr;    // rank 0; given on all ranks or on none. null: no step is skipped
+  StepCache* cache = nullptr;  // rank 0; given on all ranks or on none. null: no step is skipped
   // Any rank: true asks all to stop after the step that is under way.
   FunctionRef<bool()> stop_requested;
   // Rank 0, after each step.

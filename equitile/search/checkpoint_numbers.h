@@ -1,4 +1,4 @@
-// Numbers in and out of the parts of a checkpoint, and parts from rank 0 to all ranks.
+// Numbers in and out of the parts of a checkpoint.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "equitile/base/error.h"
-#include "equitile/comm/communicator.h"
 #include "equitile/sparsity/source_state.h"
 
 namespace equitile {
@@ -30,8 +29,5 @@ std::vector<T> TakeNumbers(const SourceState& parts, const std::string& name, si
   if (count > 0) std::memcpy(numbers.data(), found->second.data(), count * sizeof(T));
   return numbers;
 }
-
-// Collective: rank 0's parts on every rank.
-SourceState ShareParts(Communicator& comm, SourceState parts);
 
 }  // namespace equitile

@@ -1,15 +1,20 @@
-#include "equitile/search/shared_parts.h"
+#include "equitile/sparsity/share_state.h"
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace equitile {
 
-SourceState ShareParts(Communicator& comm, SourceState parts) {
-  uint64_t count = parts.size();
+SourceState ShareState(Communicator& comm, SourceState state) {
+  uint64_t count = state.size();
   comm.Broadcast(std::as_writable_bytes(std::span(&count, 1)), 0);
   SourceState all;
-  auto part = parts.begin();
+  auto part = state.begin();
   for (uint64_t i = 0; i < count; ++i) {
     std::string name = comm.rank() == 0 ? part->first : "";
     std::vector<std::byte> bytes;
