@@ -10,12 +10,13 @@
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/run_checkpoint.h"
 #include "equitile/generate/sidecar.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
-constexpr const char* kModel = EQUITILE_TEST_DATA "/../../models/wan-mini";
+const std::string kModel = InRepository("models/wan-mini");
 
 std::string Refusal(const std::function<void()>& work) {
   try {
@@ -47,7 +48,7 @@ class Command {
   explicit Command(std::vector<std::string> words) {
     flags_.recipe = Recipe(FieldsAndOneMore());
     AddGenerateFlags(generate_, flags_);
-    for (const char* word : {kModel, "-m", "a star", "-p", "generate"}) {
+    for (const char* word : {kModel.c_str(), "-m", "a star", "-p", "generate"}) {
       words.insert(words.begin(), word);
     }
     ParseArguments(root_, std::move(words));

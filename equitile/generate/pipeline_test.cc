@@ -8,11 +8,12 @@
 #include "equitile/base/rng.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/comm/threads/run_ranks.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
-constexpr const char* kModel = EQUITILE_TEST_DATA "/../../models/wan-mini";
+const std::string kModel = InRepository("models/wan-mini");
 
 const CheckpointFolder& Folder() {
   static const CheckpointFolder folder{std::filesystem::path(kModel)};

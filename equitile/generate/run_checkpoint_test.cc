@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "equitile/base/error.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -108,7 +109,7 @@ TEST(RunCheckpoint, HistoryMustBeThere) {
 }
 
 TEST(RunCheckpoint, OtherFilesAreRefused) {
-  EXPECT_THROW(ReadRunCheckpoint(EQUITILE_TEST_DATA "/../golden/noise.safetensors"), InputError);
+  EXPECT_THROW(ReadRunCheckpoint(InRepository("tests/golden/noise.safetensors")), InputError);
   EXPECT_THROW(ReadRunCheckpoint("/nonexistent.ckpt"), InputError);
 }
 

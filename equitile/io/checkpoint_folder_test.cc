@@ -4,17 +4,18 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
-const std::string kMini = EQUITILE_TEST_DATA "/../../models/wan-mini";
+const std::string kMini = InRepository("models/wan-mini");
 
 TEST(CheckpointFolder, TakesWan) {
   const CheckpointFolder folder(kMini);
   EXPECT_TRUE(std::filesystem::exists(folder.Config("transformer")));
-  EXPECT_NO_THROW(CheckpointFolder(EQUITILE_TEST_DATA "/../golden/tiny-wan"));
+  EXPECT_NO_THROW(CheckpointFolder(InRepository("tests/golden/tiny-wan")));
   EXPECT_THROW(folder.Part("transformer_2"), InputError);
 }
 

@@ -9,6 +9,7 @@
 #include "equitile/base/error.h"
 #include "equitile/io/npy.h"
 #include "equitile/tensor/dtype.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -56,8 +57,8 @@ TEST(DensityProfile, RefusesOthers) {
 
 // As published: the mean after the tenth step.
 TEST(DensityProfile, ReadsTheStoredProfile) {
-  const DensityProfile profile = ReadDensityProfile(
-      std::string(EQUITILE_TEST_DATA) + "/../../models/profiles/wan21_1.3b.density.npy");
+  const DensityProfile profile =
+      ReadDensityProfile(InRepository("models/profiles/wan21_1.3b.density.npy"));
   EXPECT_EQ(profile.steps, 50);
   EXPECT_EQ(profile.layers, 30);
   EXPECT_EQ(profile.heads, 12);

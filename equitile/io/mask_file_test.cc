@@ -7,6 +7,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/npy.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -295,8 +296,7 @@ TEST(MaskFile, DamagedFilesAreRefusedOrRead) {
 }
 
 TEST(MaskFile, ReadsTheReferenceMasks) {
-  const MaskFile mask =
-      ReadMaskFile(std::string(EQUITILE_TEST_DATA) + "/vectors/wan_h12_b128.mask.npy");
+  const MaskFile mask = ReadMaskFile(InRepository("tests/data/vectors/wan_h12_b128.mask.npy"));
   EXPECT_EQ(mask.lanes().heads, 12);
   EXPECT_EQ(mask.layers[0].QBlocks(), 128);
   EXPECT_GT(mask.layers[0].Kept(), 0);

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "equitile/base/error.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -97,11 +98,10 @@ TEST(Safetensors, ReadsBackWhatItWrote) {
 }
 
 TEST(Safetensors, ReadsTheGoldens) {
-  const TensorFiles noise =
-      TensorFiles::OpenFile(EQUITILE_TEST_DATA "/../golden/noise.safetensors");
+  const TensorFiles noise = TensorFiles::OpenFile(InRepository("tests/golden/noise.safetensors"));
   EXPECT_FALSE(noise.tensors().empty());
   const TensorFiles transformer =
-      TensorFiles::OpenFolder(EQUITILE_TEST_DATA "/../golden/tiny-wan/transformer");
+      TensorFiles::OpenFolder(InRepository("tests/golden/tiny-wan/transformer"));
   EXPECT_EQ(transformer["proj_out.bias"].shape, (std::vector<int64_t>{64}));
   EXPECT_EQ(transformer.Bytes(), 1245312);  // the index's total_size
 }
@@ -241,7 +241,7 @@ TEST_F(Shards, FingerprintIsOfTheWeightsNotOfTheSharding) {
 // What fuzzing begins with: files that are taken, and whole within its -max_len.
 TEST(Safetensors, SeedsOfTheFuzzer) {
   int seeds = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(EQUITILE_TEST_DATA "/fuzz")) {
+  for (const auto& entry : std::filesystem::directory_iterator(InRepository("tests/data/fuzz"))) {
     if (entry.path().extension() != ".safetensors") continue;
     ++seeds;
     EXPECT_LE(entry.file_size(), 4096u) << entry.path();

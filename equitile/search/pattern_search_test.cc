@@ -13,12 +13,13 @@
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/io/json_value.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
-constexpr const char* kModel = EQUITILE_TEST_DATA "/../golden/tiny-wan";
+const std::string kModel = InRepository("tests/golden/tiny-wan");
 
 Machine SomeMachine() {
   Machine machine;
@@ -34,7 +35,7 @@ GenerateRequest RequestFor(const TempFolder& folder) {
       folder.Write("prompts.txt", "7\ta red circle\n8\ta blue square that moves\n");
   Recipe recipe;
   for (const auto& [key, text] :
-       {std::pair("model", kModel), std::pair("width", "176"), std::pair("height", "160"),
+       {std::pair("model", kModel.c_str()), std::pair("width", "176"), std::pair("height", "160"),
         std::pair("video_frames", "9"), std::pair("steps", "4"), std::pair("weights", "f32")}) {
     recipe.Set(key, text, Recipe::Source::kGiven);
   }

@@ -12,11 +12,12 @@
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/wan/wan_transformer_testing.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
-const std::filesystem::path kGolden = std::filesystem::path(EQUITILE_TEST_DATA) / "../golden";
+const std::filesystem::path kGolden = InRepository("tests/golden");
 
 struct TinyModel {
   TinyModel()

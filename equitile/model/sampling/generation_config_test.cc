@@ -3,19 +3,20 @@
 #include <gtest/gtest.h>
 
 #include "equitile/base/error.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
 TEST(GenerationConfig, ComesFromTheCheckpoint) {
   const GenerationConfig mini =
-      ReadGenerationConfig(CheckpointFolder(EQUITILE_TEST_DATA "/../../models/wan-mini"));
+      ReadGenerationConfig(CheckpointFolder(InRepository("models/wan-mini")));
   EXPECT_EQ(mini.text_rows, 32);
   EXPECT_EQ(mini.width, 256);
   EXPECT_EQ(mini.frames, 49);
   EXPECT_EQ(mini.LatentFrames(), 13);
   const GenerationConfig wan =
-      ReadGenerationConfig(CheckpointFolder(EQUITILE_TEST_DATA "/../golden/tiny-wan"));
+      ReadGenerationConfig(CheckpointFolder(InRepository("tests/golden/tiny-wan")));
   EXPECT_EQ(wan.text_rows, 512);
   EXPECT_EQ(wan.steps, 50);
   EXPECT_EQ(wan.flow_shift, 3.0);

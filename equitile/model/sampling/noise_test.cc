@@ -8,13 +8,13 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/safetensors.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
 TEST(Noise, EqualsTorchForTheSameSeed) {
-  const TensorFiles golden =
-      TensorFiles::OpenFile(EQUITILE_TEST_DATA "/../golden/noise.safetensors");
+  const TensorFiles golden = TensorFiles::OpenFile(InRepository("tests/golden/noise.safetensors"));
   for (const StoredTensor& tensor : golden.tensors()) {  // "seed42.shape1x16x3"
     const uint64_t seed = std::stoull(tensor.name.substr(4));
     const std::vector<float> expected = tensor.Floats();

@@ -6,6 +6,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/safetensors.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -13,7 +14,7 @@ namespace {
 
 const TensorFiles& Golden() {
   static const TensorFiles golden =
-      TensorFiles::OpenFile(EQUITILE_TEST_DATA "/../golden/scheduler.safetensors");
+      TensorFiles::OpenFile(InRepository("tests/golden/scheduler.safetensors"));
   return golden;
 }
 
@@ -161,9 +162,9 @@ TEST(SchedulerConfig, TakesWansAndRefusesOthers) {
   for (const char* other : others) EXPECT_THROW(read(wan + "," + other), InputError) << other;
   EXPECT_THROW(read(R"("_class_name":"DDIMScheduler")"), InputError);
   EXPECT_THROW(read(R"("_class_name":"UniPCMultistepScheduler")"), InputError);
-  for (const char* model : {"/../golden/tiny-wan", "/../../models/wan-mini"}) {
-    const SchedulerConfig config = ReadSchedulerConfig(std::string(EQUITILE_TEST_DATA) + model +
-                                                       "/scheduler/scheduler_config.json");
+  for (const char* model : {"tests/golden/tiny-wan", "models/wan-mini"}) {
+    const SchedulerConfig config =
+        ReadSchedulerConfig(InRepository(model) + "/scheduler/scheduler_config.json");
     EXPECT_EQ(config.kind, SamplerKind::kUniPc);
     EXPECT_EQ(config.shift, 3.0);
   }

@@ -6,12 +6,13 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
 Json ReadJson(const std::string& name) {
-  return ParseJson(ReadTextFile(std::string(EQUITILE_TEST_DATA) + "/" + name), name);
+  return ParseJson(ReadTextFile(InRepository("tests/data/" + name)), name);
 }
 
 TEST(TextClean, IsPromptCleanOfDiffusersOnStoredPrompts) {

@@ -10,15 +10,15 @@
 #include "equitile/io/json_value.h"
 #include "equitile/io/tokenizer_file.h"
 #include "equitile/model/text/text_clean.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
-const std::filesystem::path kGolden = std::filesystem::path(EQUITILE_TEST_DATA) / "../golden";
+const std::filesystem::path kGolden = InRepository("tests/golden");
 const std::filesystem::path kTiny = kGolden / "tiny-wan/tokenizer";
-const std::filesystem::path kMini =
-    std::filesystem::path(EQUITILE_TEST_DATA) / "../../models/wan-mini";
+const std::filesystem::path kMini = InRepository("models/wan-mini");
 
 using Ids = std::vector<int32_t>;
 
@@ -45,8 +45,8 @@ TEST(Tokenizer, GoldenIdsOfSentencePiece) {
 // Stored ids of the tokenizers library for text that was not cleaned:
 // tests/data/text/make_tokens.py.
 TEST(Tokenizer, IdsOfTheReferenceOnAwkwardText) {
-  const Json cases = ParseJson(
-      ReadTextFile(std::filesystem::path(EQUITILE_TEST_DATA) / "text/tokens.json"), "tokens.json");
+  const Json cases =
+      ParseJson(ReadTextFile(InRepository("tests/data/text/tokens.json")), "tokens.json");
   ASSERT_GT(cases.size(), 300u);
   const Tokenizer json = Tokenizer::Open(kTiny, TokenizerKind::kJson);
   const Tokenizer transformers5 = Tokenizer::Open(kTiny, TokenizerKind::kTransformers5);

@@ -8,12 +8,13 @@
 #include <random>
 
 #include "equitile/base/error.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
-const std::filesystem::path kGolden = std::filesystem::path(EQUITILE_TEST_DATA) / "../golden";
+const std::filesystem::path kGolden = InRepository("tests/golden");
 
 using Prompts = std::vector<std::vector<int32_t>>;
 

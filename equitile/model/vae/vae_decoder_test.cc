@@ -15,11 +15,12 @@
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/golden/golden_stages.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
-const std::filesystem::path kGolden = std::filesystem::path(EQUITILE_TEST_DATA) / "../golden";
+const std::filesystem::path kGolden = InRepository("tests/golden");
 
 const VaeWeights& TinyWeights() {
   static const VaeWeights weights = [] {

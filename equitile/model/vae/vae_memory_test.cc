@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "equitile/tensor/tensor.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
@@ -12,8 +13,7 @@ namespace {
 const VaeWeights& TinyWeights() {
   static const VaeWeights weights = [] {
     ThreadPool pool(2);
-    return LoadVaeWeights(std::filesystem::path(EQUITILE_TEST_DATA) / "../golden/tiny-wan/vae",
-                          pool);
+    return LoadVaeWeights(InRepository("tests/golden/tiny-wan/vae"), pool);
   }();
   return weights;
 }

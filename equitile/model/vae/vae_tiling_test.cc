@@ -12,11 +12,12 @@
 #include "equitile/base/rng.h"
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/io/safetensors.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
-const std::filesystem::path kData = EQUITILE_TEST_DATA;
+const std::filesystem::path kData = InRepository("tests/data");
 
 const VaeWeights& TinyWeights() {
   static const VaeWeights weights = [] {

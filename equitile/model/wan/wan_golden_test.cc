@@ -14,11 +14,12 @@
 #include "equitile/model/golden/golden_stages.h"
 #include "equitile/model/wan/wan_transformer.h"
 #include "equitile/model/wan/wan_transformer_testing.h"
+#include "tests/in_repository.h"
 
 namespace equitile {
 namespace {
 
-const std::filesystem::path kGolden = std::filesystem::path(EQUITILE_TEST_DATA) / "../golden";
+const std::filesystem::path kGolden = InRepository("tests/golden");
 
 struct TinyModel {
   explicit TinyModel(DType dtype = DType::kF32,

@@ -14,13 +14,13 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/safetensors.h"
+#include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
-const std::filesystem::path kTiny =
-    std::filesystem::path(EQUITILE_TEST_DATA) / "../golden/tiny-wan/transformer";
+const std::filesystem::path kTiny = InRepository("tests/golden/tiny-wan/transformer");
 
 std::string MessageOf(const std::function<void()>& work) {
   try {

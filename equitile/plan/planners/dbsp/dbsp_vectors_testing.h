@@ -14,6 +14,7 @@
 #include "equitile/base/error.h"
 #include "equitile/pattern/block_mask.h"
 #include "equitile/plan/planners/dbsp/dbsp.h"
+#include "tests/in_repository.h"
 
 namespace equitile::testing {
 
@@ -38,7 +39,7 @@ struct StoredPlan {
 // names of the vectors.
 template <typename Element>
 std::vector<Element> ReadElements(const std::string& name) {
-  std::ifstream file(EQUITILE_TEST_DATA "/vectors/" + name, std::ios::binary);
+  std::ifstream file(InRepository("tests/data/vectors/") + name, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   EQ_CHECK(text.size() > 10, "{}", name);
   const size_t begin = 10 + static_cast<unsigned char>(text[8]) +
@@ -67,7 +68,7 @@ inline BlockMask ReadVectorMask(const std::string& name) {
 }
 
 inline std::vector<StoredPlan> ReadStoredPlans() {
-  std::ifstream file(EQUITILE_TEST_DATA "/vectors/plans.tsv");
+  std::ifstream file(InRepository("tests/data/vectors/plans.tsv"));
   std::string line;
   std::getline(file, line);
   std::vector<StoredPlan> plans;
