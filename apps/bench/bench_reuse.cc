@@ -19,7 +19,10 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  equitile bench reuse --mask steps.npy --for-ranks 8 --planner fractional\n"
     "  equitile bench reuse --mask steps.npy --for-ranks 8 --reuse-threshold 1.10 --json\n"
-    "The mask's layers are taken as the steps of one layer, one after the other, as in generate.\n"
+    "  equitile bench reuse --synthetic profile,file=wan21_14b.density.npy,blocks=256 --layer 20 "
+    "--for-ranks 8\n"
+    "The mask's layers are taken as the steps of one layer, one after the other, as in generate;\n"
+    "of a profile, all steps of one layer.\n"
     "Attention seconds are the cost model's; planning seconds are measured.";
 
 struct Request {
@@ -29,7 +32,7 @@ struct Request {
 };
 
 void Run(const Request& request) {
-  const MaskFile file = MaskOf(request.plan);
+  const MaskFile file = StepsOf(request.plan);
   const PlanOptions options = OptionsOf(request.plan, file.layers.front().grid());
   const std::vector<PlannerSpec> specs = ParsePlanners(request.plan.planners, options.ranks);
   Table table({{"planner"},

@@ -30,6 +30,19 @@ void ApplyBlock(int64_t block, MaskFile& mask) {
   for (BlockMask& layer : mask.layers) layer = WithBlock(layer, block);
 }
 
+// One layer at all steps of a profile.
+std::vector<BlockMask> ProfileSteps(const SyntheticSpec& spec, int64_t layer) {
+  const DensityProfile profile = ReadDensityProfile(spec.file);
+  if (layer >= profile.layers) {
+    throw InputError("--layer {}: {} has {} layers, counted from 0", layer, spec.file,
+                     profile.layers);
+  }
+  std::vector<BlockMask> steps;
+  for (int64_t step = 0; step < profile.steps; ++step)
+    steps.push_back(MakeProfileMask(spec, layer, profile.HeadsAt(step, layer)));
+  return steps;
+}
+
 // All layers of one step of a profile.
 std::vector<BlockMask> ProfileLayers(const SyntheticSpec& spec) {
   const DensityProfile profile = ReadDensityProfile(spec.file);
@@ -43,17 +56,23 @@ std::vector<BlockMask> ProfileLayers(const SyntheticSpec& spec) {
   return layers;
 }
 
-MaskFile Synthetic(const std::string& text) {
+MaskFile InHomeOrder(std::vector<BlockMask> layers, bool has_layer_axis) {
   MaskFile mask;
-  const SyntheticSpec spec = ParseSyntheticSpec(text);
-  if (spec.kind == SyntheticKind::kProfile) {
-    mask.layers = ProfileLayers(spec);
-    mask.has_layer_axis = true;
-  } else {
-    mask.layers.push_back(MakeSyntheticMask(spec));
-  }
+  mask.layers = std::move(layers);
+  mask.has_layer_axis = has_layer_axis;
   mask.orders.assign(static_cast<size_t>(mask.lanes().Count()), TokenOrder::kFHW);
   return mask;
+}
+
+MaskFile Synthetic(const std::string& text) {
+  const SyntheticSpec spec = ParseSyntheticSpec(text);
+  if (spec.kind == SyntheticKind::kProfile) return InHomeOrder(ProfileLayers(spec), true);
+  return InHomeOrder({MakeSyntheticMask(spec)}, false);
+}
+
+MaskFile AsAsked(const PlanFlags& flags, MaskFile mask) {
+  if (flags.block) ApplyBlock(*flags.block, mask);
+  return flags.batch ? WithBatch(mask, *flags.batch) : mask;
 }
 
 }  // namespace
@@ -122,15 +141,22 @@ MaskFile MaskOf(const PlanFlags& flags) {
   if (flags.mask.empty() == flags.synthetic.empty()) {
     throw InputError("give one of --mask FILE and --synthetic SPEC");
   }
-  MaskFile mask = flags.mask.empty() ? Synthetic(flags.synthetic) : ReadMaskFile(flags.mask);
-  if (flags.block) ApplyBlock(*flags.block, mask);
-  if (flags.batch) mask = WithBatch(mask, *flags.batch);
+  MaskFile mask = AsAsked(
+      flags, flags.mask.empty() ? Synthetic(flags.synthetic) : ReadMaskFile(flags.mask));
   const int64_t layers = std::ssize(mask.layers);
   if (flags.layer && *flags.layer >= layers) {
     throw InputError("--layer {}: {} has {} layer{}, counted from 0", *flags.layer, SourceOf(flags),
                      layers, layers == 1 ? "" : "s");
   }
   return mask;
+}
+
+MaskFile StepsOf(const PlanFlags& flags) {
+  const bool synthetic = flags.mask.empty() && !flags.synthetic.empty();
+  if (!synthetic || ParseSyntheticSpec(flags.synthetic).kind != SyntheticKind::kProfile)
+    return MaskOf(flags);
+  const SyntheticSpec spec = ParseSyntheticSpec(flags.synthetic);
+  return AsAsked(flags, InHomeOrder(ProfileSteps(spec, flags.layer.value_or(0)), true));
 }
 
 PlanOptions OptionsOf(const PlanFlags& flags, const BlockGrid& grid) {

@@ -33,6 +33,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags);
 
 // Throws InputError for what cannot be used.
 MaskFile MaskOf(const PlanFlags& flags);  // all layers
+// For one layer at all its steps, which stand where layers are: those of a file, or of a profile.
+MaskFile StepsOf(const PlanFlags& flags);
 bool IsFolder(const PlanFlags& flags);    // of masks, of a whole run
 std::string SourceOf(const PlanFlags& flags);
 PlanOptions OptionsOf(const PlanFlags& flags, const BlockGrid& grid);

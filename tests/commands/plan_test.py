@@ -333,3 +333,16 @@ def test_bench_plan(equitile):
     assert {(row["heads"], row["planner"]) for row in rows} == {
         (heads, planner) for heads in (4, 8) for planner in ("ulysses", "dbsp:2x2", "fractional")}
     assert all(row["plan_seconds"] > 0 for row in rows)
+
+
+def test_reuse_walks_the_steps_of_a_profile(equitile, tmp_path):
+    np.save(tmp_path / "p.npy", np.random.default_rng(4).random((3, 2, 5)).astype(np.float16))
+    source = "profile,file=p.npy,blocks=16"
+    outcome = equitile("bench", "reuse", "--json", "--synthetic", source, "--layer", 1, "--for-ranks", 2, "--planner", "ulysses")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.out)
+    said = said[0] if isinstance(said, list) else said
+    steps = [plan(equitile, "--synthetic", f"{source},step={step}", "--layer", 1, "--for-ranks", 2, "--planner", "ulysses") for step in (1, 2, 3)]
+    seconds = [one.get("layers", [one])[0]["plans"][0]["predicted_seconds"] for one in steps]
+    assert said["steps"] == 3 and len(set(seconds)) == 3 and said["attention_seconds"] == pytest.approx(sum(seconds), abs=2e-5)
+    equitile("bench", "reuse", "--synthetic", source, "--layer", 2, "--for-ranks", 2).must_be_refused("--layer 2", "2 layers")
