@@ -145,7 +145,7 @@ double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
   auto pack = [&](int64_t task, int) {
     const int64_t lane = task % kPackHeads, first = task / kPackHeads * kPackStrips;
     for (int64_t i = 0; i < 3; ++i) {
-      PackStrips({.layout = i == 0 ? StripLayout::kQuery : StripLayout::kKeyValue,
+      PackStrips({.layout = i == 0 ? StripLayout::kQuery : StripLayout::kKey,
                   .source = &sources[i],
                   .lanes = {.batch = 1, .heads = kPackHeads},
                   .lane = lane,

@@ -47,7 +47,7 @@ void LayerRun::PackHome(int32_t stage) {
 }
 
 void LayerRun::Pack(const PackJob& job) {
-  PackArgs args{.layout = job.is_q ? StripLayout::kQuery : StripLayout::kKeyValue,
+  PackArgs args{.layout = job.is_q ? StripLayout::kQuery : StripLayout::kKey,
                 .source = job.is_q ? &call_.q : &call_.k,
                 .lanes = problem_.lanes,
                 .lane = job.run.lane,
@@ -115,8 +115,8 @@ void LayerRun::Gather(int32_t stage) {
   Packing(stage, strips * kStripTokens * sizes_.row, [&] {
     pool_.ParallelFor(std::ssize(now.gather_kv.runs), [&](int64_t i, int) {
       std::byte* to = buffer + now.gather_kv.runs[Index(i)].at;
-      pack(now.gather_kv, i, call_.k, StripLayout::kKeyValue, 0, sizes_.kv, to);
-      pack(now.gather_kv, i, call_.v, StripLayout::kKeyValue, 1, sizes_.kv, to + sizes_.k);
+      pack(now.gather_kv, i, call_.k, StripLayout::kKey, 0, sizes_.kv, to);
+      pack(now.gather_kv, i, call_.v, StripLayout::kValue, 1, sizes_.kv, to + sizes_.k);
     });
     pool_.ParallelFor(std::ssize(now.gather_q.runs), [&](int64_t i, int) {
       pack(now.gather_q, i, call_.q, StripLayout::kQuery, 0, sizes_.q,

@@ -35,7 +35,10 @@ void AttentionRows::Add(int64_t lane, int64_t q_block, std::span<const int32_t> 
   first.push_back(static_cast<int64_t>(kv_blocks.size()));
 }
 
-void Attention(const AttentionArgs& args, ThreadPool& pool, Workspace& workspace) {
+void Attention(const AttentionArgs& given, ThreadPool& pool, Workspace& workspace) {
+  AttentionArgs args = given;
+  if (args.masses != nullptr) args.compute = Compute::kF32;
+  if (args.compute == Compute::kF32) args.k_center = {};
   CheckAttention(args);
   if (args.rows->Count() == 0) return;
   AttentionCall call(args, pool.Threads(), workspace);

@@ -9,6 +9,7 @@
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/kernel/block_means.h"
+#include "equitile/kernel/compute.h"
 #include "equitile/kernel/strips.h"
 #include "equitile/kernel/workspace.h"
 #include "equitile/pattern/block_grid.h"
@@ -102,6 +103,15 @@ struct AttentionArgs {
   // null meaning natural. Applied while packing; packed strips are in order already. Q's also says
   // where output goes.
   std::span<const int32_t* const> q_order, kv_order;
+  // In what the products of queries, keys and values are computed. Integers: every token is
+  // rounded by a scale of its own (strips.h), its products are summed exactly; means of skipped
+  // blocks, sums of weights and the output are f32 all the same. Strips must be packed alike. With
+  // masses the call computes in f32.
+  Compute compute = Compute::kF32;
+  // Per lane a vector [head_dim], or null, that is taken from every key before it is rounded, as it
+  // was from strips; empty: none. Softmax does not see it, whatever it is: what keys have in common
+  // need not be rounded with what tells them apart. f32 leaves it out.
+  std::span<const float* const> k_center;
   AttentionBias bias;  // not together with tails
   AttentionTails tails;
 
@@ -122,6 +132,9 @@ struct AttentionArgs {
 
   const int32_t* QOrder(int64_t lane) const { return OrderOf(q_order, lane); }
   const int32_t* KvOrder(int64_t lane) const { return OrderOf(kv_order, lane); }
+  const float* KCenter(int64_t lane) const {
+    return k_center.empty() ? nullptr : k_center[static_cast<size_t>(lane)];
+  }
   int64_t QBlock(int64_t row) const { return rows->rows[static_cast<size_t>(row)].q_block; }
 
  private:
@@ -137,7 +150,8 @@ struct AttentionArgs {
 // do not fit.
 //
 // NaN in a query makes that query's output NaN; NaN in a key or value makes every query that keeps
-// its block, or skips it and has a tail, NaN.
+// its block, or skips it and has a tail, NaN. In integers infinity is NaN, and of a value NaN in
+// one dim is NaN in all of them and in the log-sum-exp.
 void Attention(const AttentionArgs& args, ThreadPool& pool, Workspace& workspace);
 
 // Two partial results over disjoint kv blocks become one, in place in (out, lse): out

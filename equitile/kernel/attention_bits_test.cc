@@ -200,7 +200,7 @@ TEST_P(AttentionBits, ViewsStripsAndProducers) {
 
     const AttentionArgs& args = problem.args;
     const PackedStrips q(args, args.q, StripLayout::kQuery),
-        k(args, args.k, StripLayout::kKeyValue), v(args, args.v, StripLayout::kKeyValue);
+        k(args, args.k, StripLayout::kKey), v(args, args.v, StripLayout::kKey);
     auto produce_from = [&](const LaidOut& x) {
       return [&](int64_t lane, int64_t first, int64_t count, float* rows) {
         for (int64_t t = first; t < first + count; ++t) {
@@ -233,8 +233,8 @@ TEST_P(AttentionBits, StripsThatNoRowAsksForMayBeMissing) {
   problem.rows.Add(0, 1, std::vector<int32_t>{1});
   const ResultBits want = problem.Bits();
   const AttentionArgs& args = problem.args;
-  PackedStrips q(args, args.q, StripLayout::kQuery), k(args, args.k, StripLayout::kKeyValue),
-      v(args, args.v, StripLayout::kKeyValue);
+  PackedStrips q(args, args.q, StripLayout::kQuery), k(args, args.k, StripLayout::kKey),
+      v(args, args.v, StripLayout::kKey);
   for (PackedStrips* strips : {&q, &k, &v}) {
     strips->Drop(0);
     strips->Drop(1);

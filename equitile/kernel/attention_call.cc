@@ -210,7 +210,7 @@ void AttentionCall::WalkMeans(QueryGroup& group, int thread) {
   Thread& mine = threads_[static_cast<size_t>(thread)];
   if (mine.skipped.empty()) return;
   mine.next.Clear();
-  MeansReader reader(args_, tails_.Of(group.lane), mine.skipped, mine.means);
+  MeansReader reader(args_, group.lane, tails_.Of(group.lane), mine.skipped, mine.means);
   for (Chunk chunk = reader.Next(); chunk.size > 0; chunk = reader.Next()) {
     AddChunk(group, chunk, mine.next);
     progress_.Tick(thread);

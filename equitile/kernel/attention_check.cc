@@ -19,6 +19,10 @@ void CheckSource(const char* name, const TokenSource& source, const AttentionArg
                  int64_t tokens) {
   if (source.IsProducer()) return;
   if (source.IsStrips()) {
+    if (source.strips.compute != args.compute) {
+      throw InputError("[attention] {} is strips of {}; the call computes in {}", name,
+                       ComputeName(source.strips.compute), ComputeName(args.compute));
+    }
     const int64_t per_lane = CeilDiv(tokens, kStripTokens);
     if (source.strips.strips_per_lane != per_lane ||
         static_cast<int64_t>(source.strips.strips.size()) != per_lane * args.lanes.Count()) {
@@ -103,6 +107,10 @@ void CheckAttention(const AttentionArgs& args) {
       throw InputError("[attention] {} token orders for {} lanes", order.size(),
                        args.lanes.Count());
     }
+  }
+  if (!args.k_center.empty() && std::ssize(args.k_center) != args.lanes.Count()) {
+    throw InputError("[attention] {} centers of K for {} lanes", args.k_center.size(),
+                     args.lanes.Count());
   }
   EQ_CHECK(args.masses == nullptr || !args.out_strips.merge, "masses of parts of rows");
   CheckTails(args);

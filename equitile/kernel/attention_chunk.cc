@@ -6,211 +6,16 @@
 #define HWY_TARGET_INCLUDE "equitile/kernel/attention_chunk.cc"
 #include "hwy/foreach_target.h"
 
+#include "equitile/kernel/attention_f32-inl.h"
+#include "equitile/kernel/attention_int-inl.h"
 #include "equitile/kernel/attention_masses-inl.h"
+#include "equitile/kernel/attention_toucher-inl.h"
 #include "equitile/kernel/exp-inl.h"
 #include "equitile/kernel/gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace equitile {
 namespace HWY_NAMESPACE {
-
-inline const float* AsFloats(const std::byte* strip) {
-  return reinterpret_cast<const float*>(strip);
-}
-
-inline constexpr size_t kStripTiles =
-    (16 + kTileRows - 1) / kTileRows;  // register tiles of 16 rows
-
-// Goes through a part of packed strips, a line or so per 16 steps over k: one at a time they go
-// unnoticed, a dozen at once would hold up the loads that are waited for.
-class LineToucher {
- public:
-  // passes: query strips, or pairs of them, that share the work.
-  LineToucher(const std::byte* at, size_t passes)
-      : at_(at), step_(HWY_MAX(64 * kLines, 64 * 16 / (kStripTiles * passes))) {}
-  EQ_TILE void Step() {
-    EQ_UNROLL
-    for (size_t i = 0; i < kLines; ++i) __builtin_prefetch(at_ + 64 * i, 0, 2);
-    at_ += step_;
-  }
-
- private:
-  // What four query strips need, or nearly (a block of 64).
-  static constexpr size_t kLines = HWY_MAX(size_t{1}, 16 / (kStripTiles * (4 / kTileStrips)));
-  const std::byte* at_;
-  size_t step_;
-};
-
-// Touches what the thread reads next, while the passes of a group over a chunk multiply.
-class Toucher {
- public:
-  Toucher(const NextReads& next, const Chunk& chunk, size_t passes, int64_t head_dim)
-      : passes_(passes),
-        strip_bytes_(static_cast<size_t>(StripBytes(head_dim))),
-        row_(next.rows.data()),
-        rows_end_(row_ + next.rows.size()),
-        row_bytes_(next.row_bytes),
-        strips_(next.strips > 0 ? next.strips : 1),
-        k_(next.strips > 0 ? next.k : chunk.k),
-        v_(next.strips > 0 ? next.v : chunk.v) {
-    const auto tiles =
-        static_cast<int64_t>(passes * kStripTiles * (chunk.size + CeilDiv(head_dim, 16)));
-    const int64_t lines = std::ssize(next.rows) * CeilDiv(row_bytes_, kLineBytes);
-    lines_per_tile_ = CeilDiv(lines, tiles);
-  }
-
-  void NextPass() { ++pass_; }
-
-  // Once per register tile: rows.
-  void Tile() {
-    for (int64_t i = 0; i < lines_per_tile_ && row_ != rows_end_; ++i) {
-      __builtin_prefetch(static_cast<const char*>(*row_) + offset_, 0, 2);
-      offset_ += kLineBytes;
-      if (offset_ >= row_bytes_) {
-        ++row_;
-        offset_ = 0;
-      }
-    }
-  }
-
-  // The lines of part `part` of `parts` of this pass.
-  LineToucher Keys(size_t part, size_t parts) const { return Lines(k_, part, parts); }
-  LineToucher Values(size_t part, size_t parts) const { return Lines(v_, part, parts); }
-
- private:
-  static constexpr int64_t kLineBytes = 64;
-
-  LineToucher Lines(const std::byte* const* strips, size_t part, size_t parts) const {
-    const size_t at = (part * passes_ + pass_) * (strips_ * strip_bytes_ / (parts * passes_));
-    return LineToucher(strips[at / strip_bytes_] + at % strip_bytes_, passes_);
-  }
-
-  const size_t passes_, strip_bytes_;
-  size_t pass_ = 0;
-  const void* const* row_;
-  const void* const* const rows_end_;
-  const int64_t row_bytes_;
-  int64_t offset_ = 0, lines_per_tile_ = 0;
-  const size_t strips_;
-  const std::byte* const* const k_;
-  const std::byte* const* const v_;
-};
-
-// scores[token][16 queries] = K Q^T for a chunk and kStrips query strips, and the largest of each
-// query.
-template <size_t kStrips>
-struct ScoreTile {
-  const float* k;  // key strip
-  const float* q;  // query strips, q_stride floats apart
-  float* scores;   // of this key strip
-  VF* maximum;     // [kStrips * kStripVecs]
-  size_t q_stride, head_dim;
-  Toucher* touch;
-  LineToucher* lines;
-
-  template <size_t kRows>
-  EQ_TILE void Rows(size_t row) const {
-    touch->Tile();
-    Tile<kRows, kStrips> tile;
-    tile.Zero();
-    const float *a = k + row * 16, *panel = q;
-    LineToucher here = *lines;
-    for (size_t d = 16; d <= head_dim; d += 16, a += 256, panel += 256) {
-      here.Step();
-      tile.template MultiplyAddFixed<AOrder::kRowMajor, 16, 16>(a, panel, q_stride);
-    }
-    *lines = here;
-    if (head_dim % 16 != 0)
-      tile.template MultiplyAdd<AOrder::kRowMajor, 16>(a, 16, panel, q_stride, 8);
-    EQ_UNROLL
-    for (size_t v = 0; v < tile.kVecs; ++v) {
-      VF m = maximum[v];
-      EQ_UNROLL
-      for (size_t r = 0; r < kRows; ++r) m = hn::Max(m, tile.c[r][v]);
-      maximum[v] = m;
-    }
-    tile.Store(scores + row * 16, 16, kChunkFloats);
-  }
-};
-
-// o[dim][16 queries] = o * factor + V^T P for 16 dims (fewer at the end of head_dim).
-template <size_t kStrips>
-struct OutputTile {
-  const Chunk& chunk;
-  size_t dim;        // first of the group of 16
-  const float* p;    // [chunk tokens][16], strips kChunkFloats apart
-  float* o;          // strips o_stride floats apart
-  const VF* factor;  // [kStrips * kStripVecs]; null: the output so far is 0
-  size_t o_stride;
-  Toucher* touch;
-  LineToucher* lines;
-
-  template <size_t kRows>
-  EQ_TILE void Rows(size_t row) const {
-    touch->Tile();
-    Tile<kRows, kStrips> tile;
-    float* const to = o + (dim + row) * 16;
-    if (factor == nullptr) {
-      tile.Zero();
-    } else {
-      tile.Load(to, 16, o_stride);
-      EQ_UNROLL
-      for (size_t v = 0; v < tile.kVecs; ++v) {
-        EQ_UNROLL
-        for (size_t r = 0; r < kRows; ++r) tile.c[r][v] = hn::Mul(tile.c[r][v], factor[v]);
-      }
-    }
-    const float* panel = p;
-    const size_t full = chunk.tokens / 16;
-    LineToucher here = *lines;
-    for (size_t i = 0; i < full; ++i, panel += 256) {
-      here.Step();
-      tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, 16>(
-          AsFloats(chunk.v[i]) + dim * 16 + row, panel, kChunkFloats);
-    }
-    *lines = here;
-    if (full < chunk.size) {
-      tile.template MultiplyAdd<AOrder::kColumnMajor, 16>(
-          AsFloats(chunk.v[full]) + dim * 16 + row, 16, panel, kChunkFloats, chunk.Count(full));
-    }
-    tile.Store(to, 16, o_stride);
-  }
-};
-
-// Not inlined, here and below: each phase gets the registers to itself, and shows in a profile.
-template <size_t kStrips>
-HWY_NOINLINE void Scores(const Chunk& chunk, const float* q, size_t head_dim, float* scores,
-                         VF* maximum, Toucher* touch) {
-  for (size_t v = 0; v < kStrips * kStripVecs; ++v)
-    maximum[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
-  const size_t q_stride = (head_dim + 15) / 16 * 256;
-  for (size_t i = 0; i < chunk.size; ++i) {
-    LineToucher lines = touch->Keys(i, chunk.size);
-    const ScoreTile<kStrips> tile{
-        AsFloats(chunk.k[i]), q, scores, maximum, q_stride, head_dim, touch, &lines};
-    if (HWY_LIKELY(chunk.Count(i) == 16)) {
-      ForFixedRowTiles<16>(tile);
-    } else {
-      ForTailRows(chunk.Count(i), tile);
-    }
-    scores += 256;
-  }
-}
-
-template <size_t kStrips>
-HWY_NOINLINE void Outputs(const Chunk& chunk, const float* p, const VF* factor, size_t head_dim,
-                          float* o, Toucher* touch) {
-  const size_t groups = (head_dim + 15) / 16, o_stride = groups * 256;
-  for (size_t i = 0; i < groups; ++i) {
-    LineToucher lines = touch->Values(i, groups);
-    const OutputTile<kStrips> tile{chunk, i * 16, p, o, factor, o_stride, touch, &lines};
-    if (HWY_LIKELY(head_dim - i * 16 >= 16)) {
-      ForFixedRowTiles<16>(tile);
-    } else {
-      ForFixedRowTiles<8>(tile);
-    }
-  }
-}
 
 // Scores become log2-scaled with their bias added, and the maximum is taken again.
 template <size_t kStrips>
@@ -269,109 +74,98 @@ void AddCounts(const Chunk& chunk, float score_scale, float* scores, VF* maximum
   }
 }
 
-// Beyond this the largest score of a chunk, less its own rounded self, need not be near 0 any more
-// (Exponentials multiplies and subtracts in one rounding), and 2^x of it is garbage. Half a unit is
-// what the rounding of 2^24 leaves.
-inline constexpr float kHugeScore = 0x1p24f;
-
-// Whether any of a strip's maxima, in units of log2, is huge. Strip by strip: the strips of a tile
-// may be of different rows, and a row's bits depend on no other row.
-HWY_INLINE bool AnyHuge(const VF* maximum, VF c) {
-  const VF limit = hn::Set(DF(), kHugeScore);
-  auto huge = hn::Gt(hn::Abs(hn::Mul(maximum[0], c)), limit);
-  for (size_t v = 1; v < kStripVecs; ++v)
-    huge = hn::Or(huge, hn::Gt(hn::Abs(hn::Mul(maximum[v], c)), limit));
-  return !hn::AllFalse(DF(), huge);
-}
-
-// Scores and maxima of a strip times c, rounded alike.
-HWY_NOINLINE void ScaleScores(size_t tokens, VF c, float* scores, VF* maximum) {
-  for (size_t i = 0; i < tokens * 16; i += kVecFloats)
-    hn::Store(hn::Mul(hn::Load(DF(), scores + i), c), DF(), scores + i);
-  for (size_t v = 0; v < kStripVecs; ++v) maximum[v] = hn::Mul(maximum[v], c);
-}
-
-// Scores become 2^(c * score - maximum); returns their sum per query in sum[kStripVecs].
-HWY_NOINLINE void Exponentials(float* HWY_RESTRICT scores, size_t tokens, VF c, const VF* maximum,
-                               VF* sum) {
-  VF negative[kStripVecs], total[kStripVecs];
-  EQ_UNROLL
-  for (size_t v = 0; v < kStripVecs; ++v) {
-    negative[v] = hn::Neg(maximum[v]);
-    total[v] = hn::Zero(DF());
-  }
-  for (size_t i = 0; i < tokens; ++i) {
-    EQ_UNROLL
-    for (size_t v = 0; v < kStripVecs; ++v) {
-      float* at = scores + i * 16 + v * kVecFloats;
-      const VF p = Exp2(DF(), hn::MulAdd(hn::Load(DF(), at), c, negative[v]));
-      hn::Store(p, DF(), at);
-      total[v] = hn::Add(total[v], p);
-    }
-  }
-  EQ_UNROLL
-  for (size_t v = 0; v < kStripVecs; ++v) sum[v] = total[v];
-}
-
-// One chunk for kStrips query strips, beginning with the strip'th of the group.
-template <size_t kStrips>
-void AddToStrips(const QueryGroup& group, const Chunk& chunk, size_t strip, Toucher* touch) {
+// One chunk for kStrips query strips, beginning with the strip'th of the group. What differs
+// between operand types: how scores, weights and outputs are computed, and what weights are
+// relative to. Against the row's running maximum f32 needs no second factor. Integer weights have
+// few bits and are relative to the maximum of their own chunk: `share` brings them to the row's.
+template <size_t kStrips, class Operand>
+void AddToStrips(const Operand& operand, const QueryGroup& group, const Chunk& chunk, size_t strip,
+                 Toucher* touch) {
   constexpr size_t kVecs = kStrips * kStripVecs;
   const AttentionArgs& args = group.args;
   const GroupMemory& memory = group.memory;
-  const auto head_dim = static_cast<size_t>(args.head_dim);
-  const float score_scale = args.scale * kLog2E;
 
   VF maximum[kVecs];
-  Scores<kStrips>(chunk,
-                  AsFloats(memory.q + static_cast<int64_t>(strip) * StripBytes(args.head_dim)),
-                  head_dim, memory.scores, maximum, touch);
+  operand.template Scores<kStrips>(strip, maximum, touch);
   const bool scaled = args.bias.data != nullptr || chunk.log2_count != nullptr;
   if (chunk.log2_count != nullptr) {
-    AddCounts<kStrips>(chunk, score_scale, memory.scores, maximum);
+    AddCounts<kStrips>(chunk, operand.ScoreScale(), memory.scores, maximum);
   } else if (scaled) {
-    AddBias<kStrips>(group, chunk, strip, score_scale, memory.scores, maximum);
+    AddBias<kStrips>(group, chunk, strip, operand.ScoreScale(), memory.scores, maximum);
   }
 
-  VF factor[kVecs];
+  VF factor[kVecs], share[kVecs];
   for (size_t s = 0; s < kStrips; ++s) {
-    VF sum[kStripVecs];
+    VF sum[kStripVecs], base[kStripVecs];
     VF* m = maximum + s * kStripVecs;
     float* const scores = memory.scores + s * kChunkFloats;
-    VF c = hn::Set(DF(), scaled ? 1.0f : score_scale);
-    if (HWY_UNLIKELY(!scaled && AnyHuge(m, c))) {
-      ScaleScores(chunk.tokens, c, scores, m);
+    VF c = hn::Set(DF(), scaled ? 1.0f : operand.ScoreScale());
+    if (HWY_UNLIKELY(!scaled && Operand::MustScale(m, c))) {
+      ScaleScores(chunk.tokens, c, scores);
+      for (size_t v = 0; v < kStripVecs; ++v) m[v] = hn::Mul(m[v], c);
       c = hn::Set(DF(), 1.0f);
     }
     for (size_t v = 0; v < kStripVecs; ++v) {
       float* at = memory.maximum + (strip + s) * 16 + v * kVecFloats;
-      const VF old = hn::Load(DF(), at);
-      m[v] = hn::Max(old, hn::Mul(m[v], c));
-      factor[s * kStripVecs + v] = Exp2(DF(), hn::Sub(old, m[v]));
-      hn::Store(m[v], DF(), at);
+      const VF old = hn::Load(DF(), at), top = hn::Mul(m[v], c), now = hn::Max(old, top);
+      factor[s * kStripVecs + v] = Exp2(DF(), hn::Sub(old, now));
+      hn::Store(now, DF(), at);
+      base[v] = now;
+      if constexpr (Operand::kOwnBase) {
+        base[v] = hn::Max(hn::Set(DF(), kLowestScore), top);
+        share[s * kStripVecs + v] =
+            hn::Mul(Exp2(DF(), hn::Sub(base[v], now)), hn::Set(DF(), Operand::kWeightUnit));
+      }
     }
-    Exponentials(scores, chunk.tokens, c, m, sum);
-    if (args.masses != nullptr && chunk.log2_count == nullptr)
-      Masses(group).Add(chunk, static_cast<int64_t>(strip + s), scores, m);
+    operand.Weights(scores, c, base, sum);
     for (size_t v = 0; v < kStripVecs; ++v) {
       float* at = memory.sum + (strip + s) * 16 + v * kVecFloats;
+      if constexpr (Operand::kOwnBase) sum[v] = hn::Mul(sum[v], share[s * kStripVecs + v]);
       hn::Store(hn::MulAdd(hn::Load(DF(), at), factor[s * kStripVecs + v], sum[v]), DF(), at);
     }
+    if (args.masses != nullptr && chunk.log2_count == nullptr)
+      Masses(group).Add(chunk, static_cast<int64_t>(strip + s), scores, base);
   }
-
-  Outputs<kStrips>(chunk, memory.scores, group.begun ? factor : nullptr, head_dim,
-                   memory.o + static_cast<int64_t>(strip) * OutputStripFloats(args.head_dim),
-                   touch);
+  operand.template Outputs<kStrips>(strip, group.begun ? factor : nullptr, share, touch);
 }
 
 // The strips of the group one after the other, two at a time where a register tile holds two.
-void AddChunkT(const QueryGroup& group, const Chunk& chunk, const NextReads& next) {
+template <class Operand>
+void WalkStrips(const Operand& operand, const QueryGroup& group, const Chunk& chunk,
+                const NextReads& next) {
+  constexpr size_t kPass = Operand::kPassStrips;
   const auto size = static_cast<size_t>(group.size);
-  Toucher touch(next, chunk, (size + kTileStrips - 1) / kTileStrips, group.args.head_dim);
+  Toucher touch(next, chunk, (size + kPass - 1) / kPass, Operand::kTilesOfStrip, group.args);
   size_t s = 0;
-  for (; s + kTileStrips <= size; s += kTileStrips, touch.NextPass())
-    AddToStrips<kTileStrips>(group, chunk, s, &touch);
-  for (; s < size; ++s, touch.NextPass()) AddToStrips<1>(group, chunk, s, &touch);
+  for (; s + kPass <= size; s += kPass, touch.NextPass())
+    AddToStrips<kPass>(operand, group, chunk, s, &touch);
+  if constexpr (kPass > 1) {
+    for (; s < size; ++s, touch.NextPass()) AddToStrips<1>(operand, group, chunk, s, &touch);
+  }
+}
+
+// Means are never rounded: they meet the queries, as these were rounded, in f32.
+void AddMeansToIntegers(const QueryGroup& group, const Chunk& chunk, const NextReads& next) {
+  const auto size = static_cast<size_t>(group.size);
+  Toucher touch(next, chunk, size, F32Operand::kTilesOfStrip, group.args);
+  for (size_t s = 0; s < size; ++s, touch.NextPass()) {
+    const float* q = QueryFloats(group, static_cast<int64_t>(s));
+    const F32Operand operand(group, chunk, reinterpret_cast<const std::byte*>(q), s);
+    AddToStrips<1>(operand, group, chunk, s, &touch);
+  }
+}
+
+void AddChunkT(const QueryGroup& group, const Chunk& chunk, const NextReads& next) {
+  const Compute compute = group.args.compute;
+  if (compute == Compute::kF32) {
+    WalkStrips(F32Operand(group, chunk, group.memory.q), group, chunk, next);
+  } else if (chunk.log2_count != nullptr) {
+    AddMeansToIntegers(group, chunk, next);
+  } else if (compute == Compute::kInt16) {
+    WalkStrips(IntOperand<Compute::kInt16>(group, chunk), group, chunk, next);
+  } else {
+    WalkStrips(IntOperand<Compute::kInt8>(group, chunk), group, chunk, next);
+  }
 }
 
 }  // namespace HWY_NAMESPACE
@@ -382,11 +176,16 @@ HWY_AFTER_NAMESPACE();
 namespace equitile {
 namespace {
 HWY_EXPORT(AddChunkT);
+HWY_EXPORT(WidenQuery);
 }  // namespace
 
 void AddChunk(QueryGroup& group, const Chunk& chunk, const NextReads& next) {
   HWY_DYNAMIC_DISPATCH(AddChunkT)(group, chunk, next);
   group.begun = true;
+}
+
+void PlaceByteQuery(const std::byte* strip, int64_t head_dim, std::byte* to) {
+  HWY_DYNAMIC_DISPATCH(WidenQuery)(strip, head_dim, to);
 }
 
 }  // namespace equitile

@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "equitile/kernel/attention_finish.cc"
 #include "hwy/foreach_target.h"
 
+#include "equitile/kernel/attention_int-inl.h"
 #include "equitile/kernel/attention_masses-inl.h"
 #include "equitile/kernel/pack-inl.h"
 
@@ -92,6 +93,20 @@ void WriteToTable(const QueryGroup& group, const float* o, const float* factor, 
   }
 }
 
+// What taking the center from all keys took from the scores of 16 queries.
+void AddCenter(const QueryGroup& group, int64_t strip, const float* center, float* lse) {
+  const float* const q = QueryFloats(group, strip);
+  for (size_t at = 0; at < 16; at += kVecFloats) {
+    VF dot = hn::Zero(DF());
+    for (int64_t dim = 0; dim < group.args.head_dim; ++dim) {
+      const VF x = hn::Load(DF(), q + dim * 16 + static_cast<int64_t>(at));
+      dot = hn::MulAdd(x, hn::Set(DF(), center[dim]), dot);
+    }
+    const VF shifted = hn::MulAdd(dot, hn::Set(DF(), group.args.scale), hn::LoadU(DF(), lse + at));
+    hn::StoreU(shifted, DF(), lse + at);
+  }
+}
+
 void FinishStrip(const QueryGroup& group, int64_t strip) {
   const AttentionArgs& args = group.args;
   const GroupMemory& memory = group.memory;
@@ -105,6 +120,9 @@ void FinishStrip(const QueryGroup& group, int64_t strip) {
     factor[t] = sum[t] == 0.0f ? 0.0f : 1.0f / sum[t];
     lse[t] = LogSumExp(memory.maximum[strip * kStripTokens + t], sum[t]);
   }
+  // Rows that attend to nothing have no scores; their log-sum-exp stays -inf, whatever the queries.
+  const float* const center = args.KCenter(group.lane);
+  if (center != nullptr && group.begun) AddCenter(group, strip, center, lse);
   if (args.out_strips.Used()) return WriteToTable(group, o, factor, lse, first_q, count);
   switch (args.out.dtype()) {
     case DType::kF32:

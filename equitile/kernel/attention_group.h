@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "equitile/kernel/attention.h"
@@ -51,6 +52,23 @@ struct Chunk {
 // head_dim 128) share L1.
 inline constexpr int64_t kChunkFloats = kChunkStrips * kStripTokens * 16;
 
+// A query strip as a register tile reads it. Bytes become pairs of int16: without an instruction
+// for four bytes they are multiplied as such.
+constexpr int64_t GroupQueryBytes(int64_t head_dim, Compute compute) {
+  if (compute == Compute::kF32) return StripBytes(head_dim);
+  return PaddedDim(head_dim, compute) * kStripTokens * 2 + kStripTokens * 4;
+}
+
+// The same of key and value strips, with a gap (see StripPitch).
+constexpr int64_t WideStripPitch(int64_t head_dim) {
+  return PaddedDim(head_dim, Compute::kInt8) * kStripTokens * 2 + 512;
+}
+
+// Below every finite score in units of log2, yet finite: the difference of two running maxima is
+// never inf - inf. A score of less than this times ln 2 is infinite in these units, and leaves its
+// key out as a bias of -inf does.
+inline constexpr float kLowestScore = -std::numeric_limits<float>::max();
+
 // Chunks of a row that keeps so many blocks, at most.
 constexpr int64_t ChunksOf(int64_t kept, const BlockGrid& grid) {
   return CeilDiv(kept * grid.block_tokens, kChunkStrips * kStripTokens);
@@ -64,13 +82,17 @@ struct GroupMemory {
   GroupMemory(std::byte* base, const AttentionArgs& args);
   static int64_t Bytes(const AttentionArgs& args);
 
-  std::byte* q;    // [group] query strips
+  std::byte* q;    // [group] query strips, GroupQueryBytes each
   float* o;        // [group][head_dim][16]: not yet divided by the sum
   float* scores;   // [2][chunk tokens][16]
   float* rows;     // [16][head_dim]: output on its way to another dtype
   float* maximum;  // [group][16], in units of log2
   float* sum;      // [group][16]
   float* parts;    // [chunks][group][16] maxima, [chunks + kept][group][16] sums; only with masses
+  // Only of integers:
+  float* q_floats;  // [head_dim][16]: a query strip
+  float* keys;      // [3][chunk tokens]: scales
+  std::byte* wide;  // [2][chunk] key and value strips of bytes, WideStripPitch each
 };
 
 // Query strips of one lane that walk the same chunks: from several rows or a part of one.
@@ -93,6 +115,8 @@ struct QueryGroup {
 
 // Reads the queries.
 void BeginGroup(QueryGroup& group);
+// A packed strip of bytes to where the group has it.
+void PlaceByteQuery(const std::byte* strip, int64_t head_dim, std::byte* to);
 // Merges a chunk into the group, and meanwhile touches what comes next.
 void AddChunk(QueryGroup& group, const Chunk& chunk, const NextReads& next);
 // Writes output, log-sum-exp and masses.

@@ -13,7 +13,7 @@ PackedKv::PackedKv(const AttentionArgs& args, const Schedule& schedule, int thre
       kv_blocks_(args.grid.KvBlocks()),
       per_block_(args.grid.block_tokens / kStripTokens),
       buffers_(schedule.Buffers()),
-      pitch_(StripPitch(args.head_dim)),
+      pitch_(StripPitch(args.head_dim, args.compute)),
       packs_(!args.k.IsStrips() || !args.v.IsStrips()),
       shared_strips_(packs_ ? buffers_ * kv_blocks_ * per_block_ : 0),
       own_strips_(packs_ ? RingBlocks() * per_block_ : 0),
@@ -127,9 +127,11 @@ void PackedKv::PackOnce(const RowTask& task, int64_t kv_block, int thread) {
 
 void PackedKv::Pack(const BlockStrips& to, int64_t lane, int64_t kv_block) const {
   const Range tokens = args_.grid.KvBlockTokens(kv_block);
-  auto pack = [&](const TokenSource& source, const std::byte* const* strips) {
+  auto pack = [&](StripLayout layout, const TokenSource& source, const std::byte* const* strips,
+                  const float* center) {
     if (source.IsStrips()) return;
-    PackStrips({.layout = StripLayout::kKeyValue,
+    PackStrips({.layout = layout,
+                .compute = args_.compute,
                 .source = &source,
                 .lanes = args_.lanes,
                 .lane = lane,
@@ -137,11 +139,12 @@ void PackedKv::Pack(const BlockStrips& to, int64_t lane, int64_t kv_block) const
                 .head_dim = args_.head_dim,
                 .token_at_position = args_.KvOrder(lane),
                 .strips = {tokens.begin / kStripTokens, CeilDiv(tokens.end, kStripTokens)},
-                .pitch = pitch_},
+                .pitch = pitch_,
+                .center = center},
                const_cast<std::byte*>(strips[0]));
   };
-  pack(args_.k, to.k);
-  pack(args_.v, to.v);
+  pack(StripLayout::kKey, args_.k, to.k, args_.KCenter(lane));
+  pack(StripLayout::kValue, args_.v, to.v, nullptr);
 }
 
 }  // namespace equitile

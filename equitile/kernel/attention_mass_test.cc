@@ -143,8 +143,8 @@ TEST_P(AttentionMasses, SameBitsOnAnyThreadsSourcesAndRowByRow) {
     const std::vector<float> want = Masses(problem, problem.args, 1);
     for (int threads : {2, 3, 8}) EXPECT_EQ(Masses(problem, problem.args, threads), want);
 
-    const PackedStrips k(problem.args, problem.args.k, StripLayout::kKeyValue),
-        v(problem.args, problem.args.v, StripLayout::kKeyValue);
+    const PackedStrips k(problem.args, problem.args.k, StripLayout::kKey),
+        v(problem.args, problem.args.v, StripLayout::kKey);
     AttentionArgs packed = problem.args;
     packed.k = k.Source();
     packed.v = v.Source();

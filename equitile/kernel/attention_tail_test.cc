@@ -295,8 +295,8 @@ TEST_P(AttentionTail, SameBitsOfAnySourceAndGivenMeans) {
     produced.v = RowProducer(produce_v);
     ExpectSame(problem.Bits(produced, 3), want, "producers");
 
-    const PackedStrips k(args, args.k, StripLayout::kKeyValue),
-        v(args, args.v, StripLayout::kKeyValue);
+    const PackedStrips k(args, args.k, StripLayout::kKey),
+        v(args, args.v, StripLayout::kKey);
     const GivenMeans means(args);
     AttentionArgs packed = args;
     packed.tails.means = means.means();
@@ -433,7 +433,7 @@ TEST(AttentionTailRefuses, WhatDoesNotFit) {
   bad.bias = {.data = bias.data()};
   expect(bad, "bias and tails");
   bad = good;
-  const PackedStrips k(good, good.k, StripLayout::kKeyValue);
+  const PackedStrips k(good, good.k, StripLayout::kKey);
   bad.k = k.Source();
   expect(bad, "give their means");
   bad = good;

@@ -85,10 +85,11 @@ void TailMeans::ListSkipped(const RowTask& task, std::vector<int32_t>& skipped) 
   }
 }
 
-MeansReader::MeansReader(const AttentionArgs& args, const LaneMeans& means,
+MeansReader::MeansReader(const AttentionArgs& args, int64_t lane, const LaneMeans& means,
                          std::span<const int32_t> skipped, std::byte* scratch)
     : args_(args),
       means_(means),
+      center_(args.KCenter(lane)),
       skipped_(skipped),
       pitch_(StripPitch(args.head_dim)),
       k_(scratch),
@@ -112,13 +113,23 @@ Chunk MeansReader::Next() {
 void MeansReader::Copy(int64_t block, int64_t to) {
   CopyRow(means_.k + block * means_.stride, k_, to);
   CopyRow(means_.v + block * means_.stride, v_, to);
+  if (center_ != nullptr) Center(to);
   log2_count_[to] = block == args_.grid.KvBlocks() - 1 ? log2_last_ : log2_full_;
 }
 
-// To token `to` of the strips (StripLayout::kKeyValue); dims beyond head_dim are not read.
+// The key at `to` as the kept keys are: without the center.
+void MeansReader::Center(int64_t to) {
+  float* k = TokenAt(k_, to);
+  for (int64_t dim = 0; dim < args_.head_dim; ++dim) k[dim / 16 * 256 + dim % 16] -= center_[dim];
+}
+
+float* MeansReader::TokenAt(std::byte* strips, int64_t to) const {
+  return reinterpret_cast<float*>(strips + to / kStripTokens * pitch_) + to % kStripTokens * 16;
+}
+
+// To token `to` of the strips (StripLayout::kKey); dims beyond head_dim are not read.
 void MeansReader::CopyRow(const float* from, std::byte* strips, int64_t to) const {
-  auto* out =
-      reinterpret_cast<float*>(strips + to / kStripTokens * pitch_) + to % kStripTokens * 16;
+  float* out = TokenAt(strips, to);
   for (int64_t dim = 0; dim < args_.head_dim; dim += kHeadDimStep)
     std::copy_n(from + dim, kHeadDimStep, out + dim / 16 * 256 + dim % 16);
 }

@@ -48,8 +48,8 @@ class TailMeans {
 class MeansReader {
  public:
   // scratch: TailMeans::ThreadBytes.
-  MeansReader(const AttentionArgs& args, const LaneMeans& means, std::span<const int32_t> skipped,
-              std::byte* scratch);
+  MeansReader(const AttentionArgs& args, int64_t lane, const LaneMeans& means,
+              std::span<const int32_t> skipped, std::byte* scratch);
   MeansReader(const MeansReader&) = delete;  // chunks point into it
   MeansReader& operator=(const MeansReader&) = delete;
 
@@ -58,9 +58,12 @@ class MeansReader {
  private:
   void Copy(int64_t block, int64_t to);
   void CopyRow(const float* from, std::byte* strips, int64_t to) const;
+  void Center(int64_t to);
+  float* TokenAt(std::byte* strips, int64_t to) const;
 
   const AttentionArgs& args_;
   const LaneMeans& means_;
+  const float* const center_;  // null: none
   const std::span<const int32_t> skipped_;
   const int64_t pitch_;  // bytes
   std::byte *const k_, *const v_;

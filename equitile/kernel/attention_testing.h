@@ -223,22 +223,24 @@ class PackedStrips {
     // Every strip on its own: no two of them need to lie side by side.
     for (int64_t lane = 0; lane < args.lanes.Count(); ++lane) {
       for (int64_t strip = 0; strip < per_lane; ++strip) {
-        AlignedBuffer<std::byte> buffer(StripBytes(args.head_dim));
+        AlignedBuffer<std::byte> buffer(StripBytes(args.head_dim, args.compute));
         PackStrips(
             {.layout = layout,
+             .compute = args.compute,
              .source = &source,
              .lanes = args.lanes,
              .lane = lane,
              .tokens = tokens,
              .head_dim = args.head_dim,
              .token_at_position = orders.empty() ? nullptr : orders[static_cast<size_t>(lane)],
-             .strips = {strip, strip + 1}},
+             .strips = {strip, strip + 1},
+             .center = layout == StripLayout::kKey ? args.KCenter(lane) : nullptr},
             buffer.data());
         pointers_.push_back(buffer.data());
         buffers_.push_back(std::move(buffer));
       }
     }
-    table_ = {.strips = pointers_, .strips_per_lane = per_lane};
+    table_ = {.strips = pointers_, .strips_per_lane = per_lane, .compute = args.compute};
   }
   PackedStrips(const PackedStrips&) = delete;
   PackedStrips& operator=(const PackedStrips&) = delete;

@@ -36,7 +36,7 @@ void BlockMeansT(const BlockMeansArgs& args, float* means) {
       if (args.source->IsStrips()) {
         from = args.source->strips.At(args.lane, strip);
       } else {
-        PackStrips({.layout = StripLayout::kKeyValue,
+        PackStrips({.layout = StripLayout::kKey,
                     .source = args.source,
                     .lanes = args.lanes,
                     .lane = args.lane,

@@ -68,7 +68,7 @@ TEST_P(BlockMeansTest, AnySourceGivesTheBitsOfTheFormula) {
               problem.k.view().Load(options.lanes.BatchOf(lane), t, options.lanes.HeadOf(lane), d);
       }
     };
-    const PackedStrips packed(problem.args, problem.args.k, StripLayout::kKeyValue);
+    const PackedStrips packed(problem.args, problem.args.k, StripLayout::kKey);
     const TokenSource sources[] = {problem.args.k, packed.Source(), RowProducer(produce)};
     for (size_t s = 0; s < 3; ++s) {
       for (int64_t lane = 0; lane < options.lanes.Count(); ++lane) {

@@ -9,13 +9,12 @@
 #define HWY_TARGET_INCLUDE "equitile/kernel/strips.cc"
 #include "hwy/foreach_target.h"
 
+#include "equitile/kernel/int_strips-inl.h"
 #include "equitile/kernel/pack-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace equitile {
 namespace HWY_NAMESPACE {
-
-alignas(64) inline constexpr float kZeroRow[kMaxHeadDim] = {};
 
 // The row of one token as f32: in place where the view holds it so, else converted into scratch
 // [head_dim].
@@ -88,7 +87,7 @@ void WriteKeyValueStrip(const float* const* rows, size_t head_dim, float* out) {
 void PackStripsT(const PackArgs& args, std::byte* to) {
   alignas(64) float scratch[kStripTokens * kMaxHeadDim];
   const float* rows[kStripTokens];
-  const int64_t pitch = args.pitch != 0 ? args.pitch : StripBytes(args.head_dim);
+  const int64_t pitch = args.pitch != 0 ? args.pitch : StripBytes(args.head_dim, args.compute);
   for (int64_t strip = args.strips.begin; strip < args.strips.end; ++strip, to += pitch) {
     auto* out = reinterpret_cast<float*>(to);
     if (args.source->IsProducer()) {
@@ -101,7 +100,10 @@ void PackStripsT(const PackArgs& args, std::byte* to) {
       RowsFromView<F16>(args, strip, scratch, rows);
     }
     const auto head_dim = static_cast<size_t>(args.head_dim);
-    if (args.layout == StripLayout::kKeyValue) {
+    if (args.compute != Compute::kF32) {
+      if (args.center != nullptr) SubtractFromRows(args.center, head_dim, scratch, rows);
+      WriteIntStrip(args.layout, args.compute, rows, args.head_dim, to);
+    } else if (args.layout != StripLayout::kQuery) {
       WriteKeyValueStrip(rows, head_dim, out);
     } else {
       RowsToColumns(rows, head_dim, out);

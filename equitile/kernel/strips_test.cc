@@ -30,7 +30,7 @@ class StripsTest : public testing::TargetTest {
   void ExpectPacked(PackArgs args, const At& at) {
     const int64_t all = CeilDiv(args.tokens, kStripTokens);
     const int64_t strip_floats = StripBytes(args.head_dim) / static_cast<int64_t>(sizeof(float));
-    for (const StripLayout layout : {StripLayout::kQuery, StripLayout::kKeyValue}) {
+    for (const StripLayout layout : {StripLayout::kQuery, StripLayout::kKey}) {
       for (const Range strips : {Range{0, all}, Range{all - 1, all}, Range{all / 2, all / 2 + 1}}) {
         args.layout = layout;
         args.strips = strips;

@@ -28,8 +28,8 @@ PackedLanes::PackedLanes(const LaneInputs& inputs, const TokenGrid& grid, int64_
       workspace_(workspace) {
   const std::vector<int32_t> token_at_position = TokenAtPosition(grid, order);
   q_ = Pack(inputs.q, StripLayout::kQuery, token_at_position);
-  k_ = Pack(inputs.k, StripLayout::kKeyValue, token_at_position);
-  v_ = Pack(inputs.v, StripLayout::kKeyValue, token_at_position);
+  k_ = Pack(inputs.k, StripLayout::kKey, token_at_position);
+  v_ = Pack(inputs.v, StripLayout::kValue, token_at_position);
   MakeMeans(inputs, token_at_position);
 }
 

@@ -40,6 +40,9 @@ struct Keys {
   std::vector<double> k, v;              // [keys][head_dim], of tokens and means
   std::vector<double> k_error, v_error;  // [keys][head_dim], absolute; 0 of tokens
   std::vector<double> log_count;         // [keys], of the tokens that each stands for
+  // [keys] of integers, what one of them is worth; 0 of means, and in f32.
+  std::vector<double> k_unit, v_unit;
+  std::vector<double> center;  // [head_dim]: what keys were rounded without
 
   bool IsToken(size_t key) const { return key < tokens.size(); }
   size_t Count() const { return log_count.size(); }
@@ -67,6 +70,61 @@ void AddMean(const std::vector<double>& x, size_t dims, std::vector<double>& mea
   }
 }
 
+bool Rounds(const AttentionArgs& args) {
+  return args.compute != Compute::kF32 && args.masses == nullptr;
+}
+
+// The unit of each token of x [tokens][dims], less the center.
+std::vector<double> UnitsOf(std::span<const double> x, std::span<const double> center,
+                            int32_t top) {
+  std::vector<double> units;
+  for (size_t at = 0; at < x.size(); at += center.size()) {
+    double largest = kSmallestToken;
+    for (size_t i = 0; i < center.size(); ++i)
+      largest = std::max(largest, std::fabs(x[at + i] - center[i]));
+    units.push_back(largest / top);
+  }
+  return units;
+}
+
+// How far a weight is off that is the polynomial of attention_int-inl.h.
+double WeightError(Compute compute) { return compute == Compute::kInt8 ? 1.8e-3 : 8e-5; }
+
+// What rounding the weights of a row's keys does to its output, absolute and not yet divided by
+// the sum: of weights that become 0 and of the others, these squared.
+struct WeightRounding {
+  std::vector<double> lost, squares;  // [head_dim]
+};
+WeightRounding RoundWeights(const AttentionArgs& args, const Keys& keys,
+                            std::span<const double> weight) {
+  const auto dims = static_cast<size_t>(args.head_dim);
+  WeightRounding result = {std::vector<double>(dims, 0.0), std::vector<double>(dims, 0.0)};
+  if (!Rounds(args)) return result;
+  constexpr size_t kChunk = 128;
+  for (size_t first = 0; first < keys.tokens.size(); first += kChunk) {
+    const size_t end = std::min(first + kChunk, keys.tokens.size());
+    double top = 0.0;
+    for (size_t j = first; j < end; ++j) top = std::max(top, weight[j] * keys.v_unit[j]);
+    const double unit = 1.02 * top / WeightTop(args.compute);
+    for (size_t j = first; j < end; ++j) {
+      const bool lost = weight[j] * keys.v_unit[j] < 0.51 * unit;
+      const double error = lost ? weight[j] * keys.v_unit[j] : unit / std::sqrt(12.0);
+      for (size_t x = 0; x < dims; ++x) {
+        const double value = std::fabs(keys.v[j * dims + x]) / keys.v_unit[j] + 1.0;
+        if (lost) {
+          result.lost[x] += error * value;
+        } else {
+          result.squares[x] += error * value * error * value;
+        }
+        // The value's own rounding.
+        const double own = weight[j] * keys.v_unit[j];
+        result.squares[x] += own * own / 12.0;
+      }
+    }
+  }
+  return result;
+}
+
 Keys KeysOf(const AttentionArgs& args, int64_t row) {
   const int64_t lane = args.rows->rows[static_cast<size_t>(row)].lane;
   const auto dims = static_cast<size_t>(args.head_dim);
@@ -89,6 +147,15 @@ Keys KeysOf(const AttentionArgs& args, int64_t row) {
   keys.k_error.assign(keys.k.size(), 0.0);
   keys.v_error = keys.k_error;
   keys.log_count.assign(keys.tokens.size(), 0.0);
+  keys.center.assign(dims, 0.0);
+  if (Rounds(args)) {
+    const std::vector<double> none(dims, 0.0);
+    const float* center = args.KCenter(lane);
+    if (center != nullptr) keys.center.assign(center, center + dims);
+    keys.k_unit = UnitsOf(keys.k, keys.center, KeyTop(args.head_dim, args.compute));
+    keys.v_unit = UnitsOf(keys.v, none, ValueTop(args.compute));
+    for (double& unit : keys.v_unit) unit *= 1.011;  // Log2FromAbove
+  }
   for (int32_t block = 0; block < args.grid.KvBlocks(); ++block) {
     if (!Skips(args, row, block)) continue;
     const std::vector<int64_t> tokens = tokens_of(block);
@@ -142,17 +209,24 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
   result.masses.assign(args.rows->KvBlocks(row).size(), 0.0);
   result.mass_tolerance.assign(result.masses.size(), kFlushed);
   std::vector<double> score(keys.Count()), score_error(keys.Count());
+  const std::vector<double> none(dims, 0.0);
   for (int64_t i = 0; i < queries; ++i) {
     const int64_t q_token = QueryToken(args, row, i);
     const std::vector<double> q = Gather(args.q.view, args.lanes, r.lane, std::span(&q_token, 1));
-    double top = -std::numeric_limits<double>::infinity(), top_error = 0.0;
+    const double q_unit = Rounds(args) ? UnitsOf(q, none, KeyTop(d, args.compute))[0] : 0.0;
+    double top = -std::numeric_limits<double>::infinity(), top_error = 0.0, center = 0.0;
+    for (double x : keys.center) center += x * x;
     for (size_t j = 0; j < keys.Count(); ++j) {
-      double dot = 0.0, magnitude = 0.0, carried = 0.0;
+      double dot = 0.0, magnitude = 0.0, carried = 0.0, rounded = 0.0;
       for (size_t x = 0; x < dims; ++x) {
         const double product = q[x] * keys.k[j * dims + x];
         dot += product;
         magnitude += std::fabs(product);
         carried += q[x] * q[x] * keys.k_error[j * dims + x] * keys.k_error[j * dims + x];
+        const double k = keys.k[j * dims + x] - keys.center[x];
+        const double k_unit = Rounds(args) && keys.IsToken(j) ? keys.k_unit[j] : 0.0;
+        rounded += (q[x] * q[x] * k_unit * k_unit + k * k * q_unit * q_unit) / 12.0 +
+                   k_unit * k_unit * q_unit * q_unit / 144.0;
       }
       double bias = keys.log_count[j];
       if (args.bias.data != nullptr && keys.IsToken(j)) {
@@ -160,9 +234,9 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
                               q_token * args.bias.q_stride + keys.tokens[j]];
       }
       score[j] = dot * args.scale + bias;
-      score_error[j] =
-          (kSigmas * std::sqrt(static_cast<double>(d)) * kUnit * magnitude + std::sqrt(carried)) *
-          args.scale;
+      score_error[j] = (kSigmas * std::sqrt(static_cast<double>(d)) * kUnit * magnitude +
+                        std::sqrt(carried) + kSigmas * std::sqrt(rounded)) *
+                       args.scale;
       if (std::isfinite(bias)) score_error[j] += 4.0 * kUnit * std::fabs(bias);
       if (score[j] > top || std::isnan(score[j])) top = score[j], top_error = score_error[j];
     }
@@ -179,12 +253,16 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
     }
     if (sum == 0.0) continue;
     const double chain = kSigmas * std::sqrt(static_cast<double>(keys.Count())) * kUnit;
-    const double sum_error = std::sqrt(random) / sum + chain + kExpUlps * kUnit;  // relative
+    const double polynomial = Rounds(args) ? WeightError(args.compute) : 0.0;
+    const double sum_error =
+        std::sqrt(random) / sum + chain + kExpUlps * kUnit + polynomial;  // relative
     AddMasses(keys, score, score_error, sum, sum_error, queries, result);
     const double log_sum = std::log(sum);
     result.lse[static_cast<size_t>(i)] = top + log_sum;
     result.lse_tolerance[static_cast<size_t>(i)] =
-        sum_error + top_error + 4.0 * kUnit * (std::fabs(top) + std::fabs(log_sum) + 1.0);
+        sum_error + top_error + 4.0 * kUnit * (std::fabs(top) + std::fabs(log_sum) + 1.0) +
+        kSigmas * q_unit * std::sqrt(center / 12.0) * args.scale;
+    const WeightRounding rounding = RoundWeights(args, keys, score);
     std::vector<double> magnitude(dims, 0.0), carried(dims, 0.0);
     double* out = result.out.data() + i * d;
     for (size_t j = 0; j < keys.Count(); ++j) {
@@ -197,7 +275,10 @@ AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row)
       }
     }
     for (size_t x = 0; x < dims; ++x) {
-      const double own = (std::sqrt(carried[x]) + (chain + kExpUlps * kUnit) * magnitude[x]) / sum;
+      const double own = (std::sqrt(carried[x]) + (chain + kExpUlps * kUnit) * magnitude[x] +
+                          kSigmas * std::sqrt(rounding.squares[x]) + rounding.lost[x] +
+                          polynomial * magnitude[x]) /
+                         sum;
       out[x] /= sum;
       result.out_tolerance[static_cast<size_t>(i) * dims + x] =
           own + std::fabs(out[x]) * (sum_error + 4.0 * kUnit + StorageUnit(args.out.dtype())) +

@@ -26,6 +26,10 @@ struct AttentionReference {
 // kSigmas times. A score is such a sum; an absolute error of a score is a relative error of its
 // weight; an output is again such a sum, over weights that carry these errors. A mean errs as a sum
 // over its block.
+//
+// Where the call computes in integers, queries, keys and values are off by their rounding, evenly
+// spread over a unit (quadrature again), and so are weights against the largest of their chunk;
+// those that round to 0 are off by all of themselves, all in one direction.
 AttentionReference ReferenceAttentionRow(const AttentionArgs& args, int64_t row);
 
 // The token that query `i` of the row belongs to.

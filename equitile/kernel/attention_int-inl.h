@@ -1,0 +1,388 @@
+// The operands of attention in integers, int16 or int8: how scores, weights and outputs of a chunk
+// are computed. Products are summed in int32, exactly.
+//
+// A score becomes z = sum * scale of the key * scale of the query + log2(scale of the value), in
+// units of log2; a weight is 2^(z - the largest z of the chunk), rounded. So the scale of a value
+// is a part of the weight of its key, and the sum over keys has one unit. The divisor is summed
+// from weights that are not rounded and with the value's scale taken out again: rounded weights of
+// a key with small values would be worth nothing to it.
+#if defined(EQUITILE_KERNEL_ATTENTION_INT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EQUITILE_KERNEL_ATTENTION_INT_INL_H_
+#undef EQUITILE_KERNEL_ATTENTION_INT_INL_H_
+#else
+#define EQUITILE_KERNEL_ATTENTION_INT_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "equitile/kernel/attention_group.h"
+#include "equitile/kernel/attention_toucher-inl.h"
+#include "equitile/kernel/exp-inl.h"
+#include "equitile/kernel/gemm-inl.h"
+#include "equitile/kernel/int_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace equitile {
+namespace HWY_NAMESPACE {
+
+inline const int32_t* AsWords(const std::byte* strip) {
+  return reinterpret_cast<const int32_t*>(strip);
+}
+
+// Words of four int8 as words of two int16: the bytes 0 and 2, the bytes 1 and 3.
+HWY_INLINE void WidenWords(const int32_t* HWY_RESTRICT from, size_t words,
+                           int32_t* HWY_RESTRICT even, int32_t* HWY_RESTRICT odd) {
+  const VI low = hn::Set(DI(), 0xFFFF);
+  for (size_t i = 0; i < words; i += kVecFloats) {
+    const VI x = hn::LoadU(DI(), from + i);
+    const VI b0 = hn::ShiftRight<24>(hn::ShiftLeft<24>(x)),
+             b1 = hn::ShiftRight<24>(hn::ShiftLeft<16>(x)),
+             b2 = hn::ShiftRight<24>(hn::ShiftLeft<8>(x)), b3 = hn::ShiftRight<24>(x);
+    hn::StoreU(hn::Or(hn::And(b0, low), hn::ShiftLeft<16>(b2)), DI(), even + i);
+    hn::StoreU(hn::Or(hn::And(b1, low), hn::ShiftLeft<16>(b3)), DI(), odd + i);
+  }
+}
+
+// Words of int8 in a strip of queries or keys.
+inline size_t ByteWords(int64_t head_dim) {
+  return static_cast<size_t>(StripWordBytes(head_dim, Compute::kInt8)) / 4;
+}
+
+// A strip of queries, or of keys: of every four dims first 0 and 2, after all of these 1 and 3.
+inline void WidenKey(const std::byte* strip, int64_t head_dim, std::byte* to) {
+  const size_t words = ByteWords(head_dim);
+  auto* out = reinterpret_cast<int32_t*>(to);
+  WidenWords(AsWords(strip), words, out, out + words);
+}
+// The same with its scales.
+inline void WidenQuery(const std::byte* strip, int64_t head_dim, std::byte* to) {
+  WidenKey(strip, head_dim, to);
+  std::copy_n(strip + 4 * ByteWords(head_dim), kStripTokens * 4, to + 8 * ByteWords(head_dim));
+}
+inline void WidenValue(const std::byte* strip, int64_t head_dim, std::byte* to) {
+  auto* out = reinterpret_cast<int32_t*>(to);
+  for (size_t row = 0; row < ByteWords(head_dim) / 16; ++row)
+    WidenWords(AsWords(strip) + 16 * row, 16, out + 32 * row, out + 32 * row + 16);
+}
+
+// 2^x times the largest weight, for x <= 0: near Exp2, with a polynomial as good as the rounding
+// that follows (relative error 7.5e-5 and 1.8e-3; half a unit of the largest weight is 1.2e-4 and
+// 2e-3). NaN stays NaN.
+template <Compute kCompute>
+HWY_INLINE VF Weight(VF x) {
+  constexpr float kTop = WeightTop(kCompute);
+  const hn::RebindToUnsigned<DF> du;
+  const VF magic = hn::Set(DF(), 12582912.0f + 127.0f);
+  x = ClampLow(DF(), hn::Set(DF(), -127.0f), x);
+  const VF shifted = hn::Add(x, magic);
+  const VF f = hn::Sub(x, hn::Sub(shifted, magic));
+  VF p;
+  if constexpr (kCompute == Compute::kInt16) {
+    p = hn::MulAdd(hn::Set(DF(), kTop * 0.0551716685295105f), f,
+                   hn::Set(DF(), kTop * 0.2426111251115799f));
+    p = hn::MulAdd(p, f, hn::Set(DF(), kTop * 0.6932609677314758f));
+    p = hn::MulAdd(p, f, hn::Set(DF(), kTop * 0.9999280571937561f));
+  } else {
+    p = hn::MulAdd(hn::Set(DF(), kTop * 0.23842893540859222f), f,
+                   hn::Set(DF(), kTop * 0.7034479975700378f));
+    p = hn::MulAdd(p, f, hn::Set(DF(), kTop * 1.0004431009292603f));
+  }
+  return hn::Mul(p, hn::BitCast(DF(), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
+}
+
+// The z of `count` <= 4 keys become the words of their weights, two rows of pairs (0 and 2, 1 and
+// 3). sum: two chains, so that its additions do not wait for each other.
+template <Compute kCompute>
+HWY_INLINE void WeightsOfFour(const float* z, size_t count, const VF* HWY_RESTRICT base,
+                              const float* HWY_RESTRICT inverse, float* words,
+                              VF (*HWY_RESTRICT sum)[kStripVecs]) {
+  // All are read before the first is written over.
+  VI word[2][kStripVecs];
+  EQ_UNROLL
+  for (size_t i = 0; i < 2; ++i) {
+    EQ_UNROLL
+    for (size_t v = 0; v < kStripVecs; ++v) word[i][v] = hn::Zero(DI());
+    EQ_UNROLL
+    for (size_t j = 0; j < 2; ++j) {
+      const size_t key = i + 2 * j;
+      if (key >= count) continue;
+      const VF factor = hn::Set(DF(), inverse[key]);
+      EQ_UNROLL
+      for (size_t v = 0; v < kStripVecs; ++v) {
+        const VF x = hn::Sub(hn::Load(DF(), z + key * 16 + v * kVecFloats), base[v]);
+        const VF w = Weight<kCompute>(x);
+        sum[i][v] = hn::MulAdd(w, factor, sum[i][v]);
+        const VI p = hn::NearestInt(w);
+        word[i][v] = j == 0 ? p : hn::Or(word[i][v], hn::ShiftLeft<16>(p));
+      }
+    }
+  }
+  EQ_UNROLL
+  for (size_t i = 0; i < 2; ++i) {
+    EQ_UNROLL
+    for (size_t v = 0; v < kStripVecs; ++v)
+      hn::Store(hn::BitCast(DF(), word[i][v]), DF(), words + i * 16 + v * kVecFloats);
+  }
+}
+
+// z [tokens][16] of one query strip become words of weights in the same place, zeros up to a whole
+// strip; sum: of the weights without the values' scales.
+template <Compute kCompute>
+HWY_NOINLINE void IntWeights(float* scores, size_t tokens, const VF* base, const float* inverse,
+                             VF* sum) {
+  VF top[kStripVecs], total[2][kStripVecs];
+  for (size_t v = 0; v < kStripVecs; ++v) {
+    top[v] = base[v];
+    total[0][v] = total[1][v] = hn::Zero(DF());
+  }
+  size_t key = 0;
+  for (; key + 4 <= tokens; key += 4)
+    WeightsOfFour<kCompute>(scores + key * 16, 4, top, inverse + key, scores + key * 8, total);
+  if (key < tokens) {
+    WeightsOfFour<kCompute>(scores + key * 16, tokens - key, top, inverse + key, scores + key * 8,
+                            total);
+    key += 4;
+  }
+  std::fill(scores + key * 8, scores + (tokens + 15) / 16 * 128, 0.0f);
+  for (size_t v = 0; v < kStripVecs; ++v) sum[v] = hn::Add(total[0][v], total[1][v]);
+}
+
+// What a chunk's keys are multiplied by or add: [tokens of a chunk] each.
+struct KeyScales {
+  explicit KeyScales(float* memory)
+      : key(memory),
+        log2_value(memory + kChunkStrips * kStripTokens),
+        inverse_value(memory + 2 * kChunkStrips * kStripTokens) {}
+  float *key, *log2_value, *inverse_value;
+};
+
+// z[token][16 queries] of a key strip for kStrips query strips, and the largest of each query.
+template <size_t kStrips>
+struct IntScoreTile {
+  const int32_t* k;  // key strip
+  const int32_t* q;  // query strips, q_stride words apart
+  float* z;          // of this key strip
+  const float *key_scale, *log2_value;
+  const VF* query_scale;  // [kStrips * kStripVecs]
+  VF* maximum;
+  size_t q_stride, groups;  // groups of eight words
+  Toucher* touch;
+  LineToucher* lines;
+
+  template <size_t kRows>
+  EQ_TILE void Rows(size_t row) const {
+    touch->Tile();
+    IntTile<PairDot, kRows, kStrips> tile;
+    tile.Zero();
+    const int32_t *a = k + row * 8, *panel = q;
+    LineToucher here = *lines;
+    for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
+      here.Step();
+      tile.template MultiplyAdd<8, 1, 8>(a, panel, q_stride);
+    }
+    *lines = here;
+    VF m[tile.kVecs];
+    EQ_UNROLL
+    for (size_t v = 0; v < tile.kVecs; ++v) m[v] = maximum[v];
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      const VF scale = hn::Set(DF(), key_scale[row + r]);
+      const VF add = hn::Set(DF(), log2_value[row + r]);
+      EQ_UNROLL
+      for (size_t v = 0; v < tile.kVecs; ++v) {
+        const VF x = hn::Mul(hn::ConvertTo(DF(), tile.c[r][v]), scale);
+        const VF log2_weight = hn::MulAdd(x, query_scale[v], add);
+        m[v] = hn::Max(m[v], log2_weight);
+        hn::Store(
+            log2_weight, DF(),
+            z + (v / kStripVecs) * kChunkFloats + (row + r) * 16 + v % kStripVecs * kVecFloats);
+      }
+    }
+    EQ_UNROLL
+    for (size_t v = 0; v < tile.kVecs; ++v) maximum[v] = m[v];
+  }
+};
+
+// o[dim][16 queries] = o * factor + V^T P * share for 16 dims.
+template <size_t kStrips>
+struct IntOutputTile {
+  const int32_t* const* v;  // value strips, at these dims
+  size_t strips;
+  const int32_t* p;  // weights, kChunkFloats words from strip to strip
+  float* o;          // at these dims, o_stride floats from strip to strip
+  const VF* factor;  // null: the output so far is 0
+  const VF* share;
+  size_t o_stride;
+  Toucher* touch;
+  LineToucher* lines;
+
+  template <size_t kRows>
+  EQ_TILE void Rows(size_t row) const {
+    touch->Tile();
+    IntTile<PairDot, kRows, kStrips> tile;
+    tile.Zero();
+    const int32_t* panel = p;
+    LineToucher here = *lines;
+    for (size_t i = 0; i < strips; ++i, panel += 128) {
+      here.Step();
+      tile.template MultiplyAdd<1, 16, 8>(v[i] + row, panel, kChunkFloats);
+    }
+    *lines = here;
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      EQ_UNROLL
+      for (size_t c = 0; c < tile.kVecs; ++c) {
+        float* const at =
+            o + (c / kStripVecs) * o_stride + (row + r) * 16 + (c % kStripVecs) * kVecFloats;
+        VF sum = hn::Mul(hn::ConvertTo(DF(), tile.c[r][c]), share[c]);
+        if (factor != nullptr) sum = hn::MulAdd(hn::Load(DF(), at), factor[c], sum);
+        hn::Store(sum, DF(), at);
+      }
+    }
+  }
+};
+
+// An operand type of the chunk update (attention_chunk.cc), as F32Operand is.
+template <Compute kCompute>
+class IntOperand {
+ public:
+  // Reads the chunk's scales, and widens its bytes where the tile multiplies pairs of int16: once
+  // for all query strips of the group.
+  IntOperand(const QueryGroup& group, const Chunk& chunk)
+      : chunk_(chunk),
+        memory_(group.memory),
+        scales_(group.memory.keys),
+        head_dim_(group.args.head_dim),
+        score_scale_(group.args.scale * kLog2E) {
+    const int64_t scales_at = StripWordBytes(head_dim_, kCompute);
+    for (size_t i = 0; i < chunk.size; ++i) {
+      const auto* key = reinterpret_cast<const float*>(chunk.k[i] + scales_at);
+      const auto* value = reinterpret_cast<const float*>(chunk.v[i] + scales_at);
+      for (size_t at = 0; at < 16; at += kVecFloats) {
+        const VF log2_value = hn::LoadU(DF(), value + at);
+        hn::Store(hn::LoadU(DF(), key + at), DF(), scales_.key + i * 16 + at);
+        hn::Store(log2_value, DF(), scales_.log2_value + i * 16 + at);
+        hn::Store(Exp2(DF(), hn::Neg(log2_value)), DF(), scales_.inverse_value + i * 16 + at);
+      }
+      k_[i] = AsWords(chunk.k[i]);
+      v_[i] = AsWords(chunk.v[i]);
+      if constexpr (kCompute == Compute::kInt8) Widen(i);
+    }
+  }
+
+  static constexpr size_t kPassStrips = kIntTileStrips, kTilesOfStrip = 16 / kIntTileRows;
+  // Weights are relative to the maximum of their chunk, in these units.
+  static constexpr bool kOwnBase = true;
+  static constexpr float kWeightUnit = 1.0f / WeightTop(kCompute);
+
+  // Scores come in units of log2.
+  float ScoreScale() const { return 1.0f; }
+  static bool MustScale(const VF* /*maximum*/, VF /*c*/) { return false; }
+
+  template <size_t kStrips>
+  HWY_NOINLINE void Scores(size_t strip, VF* maximum, Toucher* touch) const {
+    const auto query_bytes = static_cast<size_t>(GroupQueryBytes(head_dim_, kCompute));
+    const std::byte* const q = memory_.q + strip * query_bytes;
+    const size_t groups = static_cast<size_t>(PaddedDim(head_dim_, kCompute)) / 16;
+    VF query_scale[kStrips * kStripVecs], top[kStrips * kStripVecs];
+    for (size_t v = 0; v < kStrips * kStripVecs; ++v) {
+      const auto* scale = reinterpret_cast<const float*>(q + v / kStripVecs * query_bytes +
+                                                         groups * 8 * kStripTokens * 4);
+      query_scale[v] =
+          hn::Mul(hn::Load(DF(), scale + v % kStripVecs * kVecFloats), hn::Set(DF(), score_scale_));
+      top[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
+    }
+    for (size_t i = 0; i < chunk_.size; ++i) {
+      LineToucher lines = touch->Keys(i, chunk_.size);
+      const IntScoreTile<kStrips> tile{k_[i],
+                                       AsWords(q),
+                                       memory_.scores + i * 256,
+                                       scales_.key + i * 16,
+                                       scales_.log2_value + i * 16,
+                                       query_scale,
+                                       top,
+                                       query_bytes / 4,
+                                       groups,
+                                       touch,
+                                       &lines};
+      ForIntRows(chunk_.Count(i), tile);
+    }
+    std::copy_n(top, kStrips * kStripVecs, maximum);
+  }
+
+  void Weights(float* scores, VF /*c*/, const VF* base, VF* sum) const {
+    IntWeights<kCompute>(scores, chunk_.tokens, base, scales_.inverse_value, sum);
+  }
+
+  // factor: of the output so far, null where it is 0.
+  template <size_t kStrips>
+  HWY_NOINLINE void Outputs(size_t strip, const VF* factor, const VF* share, Toucher* touch) const {
+    const size_t groups = static_cast<size_t>(CeilDiv(head_dim_, 16)), o_stride = groups * 256;
+    for (size_t g = 0; g < groups; ++g) {
+      LineToucher lines = touch->Values(g, groups);
+      const int32_t* v[kChunkStrips];
+      for (size_t i = 0; i < chunk_.size; ++i) v[i] = v_[i] + g * 128;
+      const IntOutputTile<kStrips> tile{v,
+                                        chunk_.size,
+                                        reinterpret_cast<const int32_t*>(memory_.scores),
+                                        memory_.o + strip * o_stride + g * 256,
+                                        factor,
+                                        share,
+                                        o_stride,
+                                        touch,
+                                        &lines};
+      ForIntRows(16, tile);
+    }
+  }
+
+ private:
+  void Widen(size_t i) {
+    const auto strip = static_cast<size_t>(WideStripPitch(head_dim_));
+    std::byte *const k = memory_.wide + i * strip, *const v = k + kChunkStrips * strip;
+    WidenKey(chunk_.k[i], head_dim_, k);
+    WidenValue(chunk_.v[i], head_dim_, v);
+    k_[i] = AsWords(k);
+    v_[i] = AsWords(v);
+  }
+
+  const Chunk& chunk_;
+  const GroupMemory& memory_;
+  const KeyScales scales_;
+  const int64_t head_dim_;
+  const float score_scale_;
+  const int32_t* k_[kChunkStrips];
+  const int32_t* v_[kChunkStrips];
+};
+
+// The strip'th queries of a group as f32, [head_dim][16]: what they were rounded to.
+inline const float* QueryFloats(const QueryGroup& group, int64_t strip) {
+  const int64_t head_dim = group.args.head_dim;
+  const bool bytes = group.args.compute == Compute::kInt8;
+  const int64_t padded = PaddedDim(head_dim, group.args.compute), words = padded / 2;
+  const std::byte* const q = group.memory.q + strip * GroupQueryBytes(head_dim, group.args.compute);
+  const auto* scale = reinterpret_cast<const float*>(q + words * kStripTokens * 4);
+  for (int64_t w = 0; w < words; ++w) {
+    // The dims of the two integers of a word: see WidenKey.
+    const int64_t first = !bytes ? 2 * w : w < words / 2 ? 4 * w : 4 * (w - words / 2) + 1;
+    const int64_t dims[2] = {first, bytes ? first + 2 : first + 1};
+    for (size_t at = 0; at < 16; at += kVecFloats) {
+      const VI word = hn::Load(DI(), AsWords(q) + w * 16 + static_cast<int64_t>(at));
+      const VI value[2] = {hn::ShiftRight<16>(hn::ShiftLeft<16>(word)), hn::ShiftRight<16>(word)};
+      for (size_t j = 0; j < 2; ++j) {
+        if (dims[j] >= RoundUp(head_dim, 16)) continue;
+        hn::Store(hn::Mul(hn::ConvertTo(DF(), value[j]), hn::LoadU(DF(), scale + at)), DF(),
+                  group.memory.q_floats + dims[j] * 16 + static_cast<int64_t>(at));
+      }
+    }
+  }
+  return group.memory.q_floats;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace equitile
+HWY_AFTER_NAMESPACE();
+
+#endif  // EQUITILE_KERNEL_ATTENTION_INT_INL_H_
