@@ -81,9 +81,11 @@ def make(page, table, options, program):
     state = state_of(page, table, options, program)
     rows = list(table.rows(program, options.quick))
     for number, row in enumerate(rows):
-        if row.key not in state.rows:
+        if row.key not in state.rows and options.only in row.key:
             print(f"{page.script} {table.name}: {number + 1} of {len(rows)}, {row.key}", file=sys.stderr, flush=True)
             state.add(row.key, row.make(), 0)
+    if any(row.key not in state.rows for row in rows):
+        return
     data = {"quick": options.quick, "fingerprint": program.fingerprint() if page.weights else None,
             "rows": {row.key: state.rows[row.key]["row"] for row in rows}}
     path = data_path(page, table, options.out)
@@ -113,6 +115,7 @@ def parse(page):
     parser.add_argument("--command", help="the program; default: built from the sources")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the whole way; needs an --out of its own")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose name holds this; a table is written when it has all")
     parser.add_argument("--page", action="store_true", help="only the page, from the data that is there")
     options = parser.parse_args()
     unknown = set(options.tables) - {table.name for table in page.tables}
