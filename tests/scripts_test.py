@@ -68,6 +68,22 @@ def test_setup_says_what_it_needs_when_it_may_not(tmp_path):
     assert done.stderr == f"equitile: setup: needs root or sudo to install: {packages()[0]}\n"
 
 
+def test_build_says_how_far_it_is_without_a_terminal(tmp_path):
+    scripts = copy_of_scripts(tmp_path)
+    (scripts / "build").write_text((scripts / "build").read_text().replace("seconds=30", "seconds=1").replace("pause 2\n", "pause 1\n"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/cmake").write_text("#!/bin/sh\necho '[7/42] Building CXX object a.o'\nsleep 4\n")
+    (tmp_path / "bin/cmake").chmod(0o755)
+    (tmp_path / "build/release").mkdir(parents=True)
+    (tmp_path / "build/release/build.ninja").touch()
+    (tmp_path / "CMakePresets.json").touch()
+    os.utime(tmp_path / "CMakePresets.json", (0, 0))
+    (tmp_path / "build/release/CMakeCache.txt").write_text(f"CMAKE_HOME_DIRECTORY:INTERNAL={tmp_path}\n")
+    done = run(scripts / "build", env={**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "EQUITILE_WERROR": ""})
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 and len(lines) >= 2 and set(lines) == {"equitile: building release [7/42]"}, done.stderr
+
+
 def test_run_finds_the_program_from_anywhere(tmp_path):
     which = run(ROOT / "scripts/run", "--which", cwd=tmp_path)
     assert which.returncode == 0, which.stderr
