@@ -3,7 +3,7 @@ from bench/peers/perceptual.py."""
 import html
 import json
 
-from curve_table import AGAIN, FIXED, OURS
+from curve_table import AGAIN, FIXED, OURS, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "predict, no means": "#9bc4ad", "observe, no means": "#a8d8b9", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
@@ -71,8 +71,25 @@ def title(video, prompts):
     return f"{video['frames']} frames of {video['width']}×{video['height']}, {video['steps']} steps, {len(prompts)} prompts"
 
 
+def with_speed(data, speed):
+    """A curve with the times of its quiet runs; of sides that were not timed there are none."""
+    if data is None:
+        return None
+    timed = {one["label"]: one for one in speed["sides"]} if speed and speed["about"]["fingerprint"] == data["about"]["fingerprint"] else {}
+    times = lambda one: {key: timed[one["label"]][key] if one["label"] in timed else None for key in ("speed", "attention", "masks")}
+    return data | {"sides": [one | times(one) for one in data["sides"]],
+                   "speed": speed and {"about": speed["about"], "prompts": len(speed["prompts"]), "share": speed["attention_share"]}}
+
+
+def speed_text(speed):
+    if not speed:
+        return ""
+    share = speed["share"]
+    return (f" Speed, end to end without loading, is of {speed['prompts']} prompts made in turns on a quiet machine (lowest peak {speed['about']['peak_lowest']:.0f} GFLOP/s). Dense attention is "
+            f"{percent(share, 0)} of a dense video's time: with attention that costs nothing ×{1 / (1 - share):.2f}, with the first fifth of the steps dense ×{1 / (1 - 0.8 * share):.2f}.")
+
+
 def curve_section(data, perceptual):
-    share = data["attention_share"]
     same = perceptual and perceptual["fingerprint"] == data["about"]["fingerprint"]
     lpips = {one["label"]: one for one in perceptual["sides"]} if same else {}
     cell = lambda one, key, digits: within(lpips[one["label"]][key], digits) if one["label"] in lpips else "–"
@@ -80,8 +97,7 @@ def curve_section(data, perceptual):
              "identical" if one["psnr"] is None else within(one["psnr"], 1), within(one["ssim"], 3), cell(one, "lpips_alex", 3),
              cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["steps_skipped"], 1)] for one in data["sides"]]
     return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data) +
-            f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals, speed end to end without loading. Dense attention is "
-            f"{percent(share, 0)} of a dense video's time: with attention that costs nothing ×{1 / (1 - share):.2f}, with the first fifth of the steps dense ×{1 / (1 - 0.8 * share):.2f}. "
+            f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals.{speed_text(data['speed'])} "
             "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run.\n\n" +
             table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped"], rows))
 
@@ -151,7 +167,7 @@ def chart(data):
     shown = [one for one in data["sides"] if one["source"] != AGAIN and one["psnr"]]
     if not shown:
         return None
-    psnrs, speeds = [one["psnr"]["mean"] for one in shown], [one["speed"]["mean"] for one in shown]
+    psnrs, speeds = [one["psnr"]["mean"] for one in shown], [one["speed"]["mean"] for one in shown if one["speed"]] or [1.0]
     bottom, top = 5 * int(min(psnrs) // 5), 5 * int(max(psnrs) // 5 + 1)
     low, high = min(1.0, min(speeds)), max(speeds) + 0.1
     left, right = Panel(50, "speed-up", low, high, bottom, top), Panel(540, "density", 0, 1, bottom, top)
@@ -160,7 +176,7 @@ def chart(data):
     for source, colour in COLOURS.items():
         ones = [one for one in shown if one["source"] == source]
         strong = source in OURS
-        out.append(left.line([(one["speed"]["mean"], one["psnr"]["mean"]) for one in ones], colour, strong))
+        out.append(left.line([(one["speed"]["mean"], one["psnr"]["mean"]) for one in ones if one["speed"]], colour, strong))
         if "cache" not in source:
             out.append(right.line(sorted((one["density"], one["psnr"]["mean"]) for one in ones if one["density"] is not None), colour, strong))
     named = [source for source in COLOURS if any(one["source"] == source for one in shown)]
@@ -175,7 +191,8 @@ def chart(data):
 def write(out):
     """From out/data to out/sparsity.md and out/sparsity.svg."""
     read = lambda name: json.loads((out / f"data/sparsity-{name}.json").read_text()) if (out / f"data/sparsity-{name}.json").exists() else None
-    cost, density, curve, longer, oracle, cluster = (read(name) for name in ("prediction-cost", "density", "curve", "curve-81", "oracle", "cluster"))
+    cost, density, oracle, cluster = (read(name) for name in ("prediction-cost", "density", "oracle", "cluster"))
+    curve, longer = (with_speed(read(name), read(speed)) for name, speed in SPEED_OF.items())
     perceptual = read("perceptual") or {}
     page = ["# Sparse attention: speed and likeness\n",
             "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours, `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "

@@ -132,4 +132,9 @@ class Worker:
             begin = time.monotonic()
             made = row.make() | {"machine": self.program.machine()}
             state.add(row.key, made, time.monotonic() - begin)
-        return {row.key: state.rows[row.key]["row"] for row in rows}
+        return self.finished(table, rows, identity)
+
+    def finished(self, table, rows, identity):
+        """{key: row} of rows that are done."""
+        state = self.state(table, identity)
+        return {row.key: state.rows[row.key]["row"] for row in rows if row.key in state.rows}

@@ -124,7 +124,7 @@ def test_rows_are_made_once_and_forgotten_with_the_program(tmp_path):
     worker = runs.Worker(Machine(), tmp_path, 1.0)
     with pytest.raises(KeyboardInterrupt):
         worker.finish("t", rows("b"), {"program": "1"})
-    assert made == ["a"]
+    assert made == ["a"] and list(worker.finished("t", rows(), {"program": "1"})) == ["a"]
     found = runs.Worker(Machine(), tmp_path, 1.0).finish("t", rows(), {"program": "1"})
     assert made == ["a", "b", "c"] and [row["value"] for row in found.values()] == ["a", "b", "c"]
     runs.Worker(Machine(), tmp_path, 1.0).finish("t", rows(), {"program": "2"})
@@ -158,7 +158,8 @@ def test_the_page(tmp_path):
     density = {"shapes": [{"shape": "head_dim 32", "tokens": 64, "settings": [{"asked": 0.5, "density": 0.5, "tail": tail, "time": 0.6} for tail in ("none", "mean")]}]}
     perceptual = {"curve": {"fingerprint": ABOUT["fingerprint"], "every": 4, "sides": [
         {"label": "predict:mass=0.8", "lpips_alex": {"mean": 0.1234, "low": None, "high": None, "count": 1}, "lpips_vgg": None, "vmaf": None}]}}
-    for name, data in ("curve", curve), ("cluster", cluster), ("density", density):
+    speed = curve | {"sides": curve["sides"][:-1]}  # one side was not timed
+    for name, data in ("curve", curve), ("speed", speed), ("cluster", cluster), ("density", density):
         (tmp_path / f"data/sparsity-{name}.json").write_text(json.dumps({"about": ABOUT, **data}))
     (tmp_path / "data/sparsity-perceptual.json").write_text(json.dumps(perceptual))
     page.write(tmp_path)
@@ -167,6 +168,7 @@ def test_the_page(tmp_path):
     assert ABOUT["fingerprint"] in text and "×2.00" in text and "0.123" in row("| `predict:mass=0.8` ") and "quick" not in text
     assert row("| `predict` | `radial`").endswith("| yes |") and row("| `predict` | `sta`").endswith("| **no** |")
     assert row("| `ring`").endswith("| **no** |") and "| 0.546 | **no** |" in row("| 0.500 | 0.600")
+    assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "1 prompts made in turns" in text
     svg = xml.etree.ElementTree.parse(tmp_path / "sparsity.svg")
     assert len(svg.findall(".//{*}polyline")) >= len(page.COLOURS)
     # Figures of other weights are not mixed in.
@@ -181,7 +183,7 @@ def test_a_curve_for_real(program, monkeypatch):
     monkeypatch.setattr(curve_table, "TOGETHER", 2)
     made = {row.key: row.make() for row in curve_table.rows(program, True, "curve")}
     data = curve_table.data(made, True, "curve")
-    assert len(made) == 2 and len(data["prompts"]) == 2 and all(len(one["prompts"]) == 2 for one in data["sides"])
+    assert len(made) == 4 and len(data["prompts"]) == 2 and all(len(one["prompts"]) == 2 for one in data["sides"])
     again, predict, sparge = data["sides"]
     assert again["psnr"] is None and again["ssim"]["mean"] == 1 and again["density"] == pytest.approx(1)
     assert 5 < predict["psnr"]["mean"] < 60 and 0 < predict["density"] < 1 and predict["speed"]["count"] == 2
