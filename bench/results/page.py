@@ -7,7 +7,7 @@ from curve_table import AGAIN, FIXED, OURS, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "predict, no means": "#9bc4ad", "observe, no means": "#a8d8b9", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
-           "radial": "#8d6e63", "oracle": "#222222", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
+           "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
 
 
 def table(head, rows):

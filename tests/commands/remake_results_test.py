@@ -140,7 +140,8 @@ def test_every_side_has_a_name_of_its_own():
     for table in curve_table.SIZES:
         names = [one["label"] for one in curve_table.sides(table)]
         assert len(set(names)) == len(names)
-    assert {one["source"] for one in curve_table.sides("curve")} - set(page.COLOURS) == {curve_table.AGAIN}
+    assert {one["source"] for one in curve_table.sides("curve")} == set(page.COLOURS)
+    assert {one["source"] for one in curve_table.sides("speed")} - set(page.COLOURS) == {curve_table.AGAIN}
 
 
 def test_the_page(tmp_path):
@@ -178,7 +179,7 @@ def test_the_page(tmp_path):
 
 
 def test_a_curve_for_real(program, monkeypatch):
-    chosen = [one for one in curve_table.sides("curve") if one["label"] in (curve_table.AGAIN, "predict:mass=0.4", "sparge:density=0.5")]
+    chosen = [one for one in curve_table.sides("speed") if one["label"] in (curve_table.AGAIN, "predict:mass=0.4", "sparge:density=0.5")]
     monkeypatch.setattr(curve_table, "sides", lambda table: chosen)
     monkeypatch.setattr(curve_table, "TOGETHER", 2)
     made = {row.key: row.make() for row in curve_table.rows(program, True, "curve")}
