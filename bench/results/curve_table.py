@@ -19,6 +19,7 @@ MASSES = [0.99, 0.95, 0.8, 0.6, 0.4]  # densities from 0.9 to 0.2, as tried on p
 DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
 FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
 OURS = ["predict", "observe"]
+BUDGETS = {"predict": ",budget=layer", "observe": ",budget=row"}  # as they are unless told otherwise
 AGAIN = "dense, again"
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
@@ -32,9 +33,10 @@ SPEED_OF = {"curve": "speed", "curve-81": "speed-81"}
 def side(source, dial="", cache=False):
     """{source, label, flags}: the source names a line of the chart, the dial is what follows it, as in mass=0.95."""
     attention = f"{source}{':' if dial else ''}{dial}"
+    exact = attention + BUDGETS.get(source, "") if dial else attention
     more = " + cache" if cache else ", no means" if "tail=none" in dial else ""
     return {"source": source + more, "label": attention + (" + cache" if cache else ""),
-            "flags": ["--attention", attention, *(["--cache", "easy"] if cache else [])]}
+            "flags": ["--attention", exact, *(["--cache", "easy"] if cache else [])]}
 
 
 def sides(table):

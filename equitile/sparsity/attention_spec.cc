@@ -20,8 +20,8 @@ constexpr std::array<NamedKind, 14> kKinds = {{
     {"dense", AttentionKind::kDense, false, false, ""},
     {"mask", AttentionKind::kMask, true, true, ""},
     {"pattern", AttentionKind::kPattern, false, true, ""},
-    {"predict", AttentionKind::kPredict, false, true, "mass,min,refresh,tail,guard"},
-    {"observe", AttentionKind::kObserve, false, true, "mass,min,at,refresh,tail"},
+    {"predict", AttentionKind::kPredict, false, true, "mass,budget,min,refresh,tail,guard"},
+    {"observe", AttentionKind::kObserve, false, true, "mass,budget,min,at,refresh,tail"},
     {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail,guard"},
     {"svg", AttentionKind::kSvg, false, false, "density"},
     {"radial", AttentionKind::kRadial, false, false, ""},
@@ -50,6 +50,8 @@ AttentionSpec DefaultsOf(AttentionKind kind) {
   spec.kind = kind;
   switch (kind) {
     case AttentionKind::kPredict:
+      spec.budget = MassBudget::kLayer;
+      [[fallthrough]];
     case AttentionKind::kPatternPredict:
       spec.mass = 0.95;
       spec.min = 0.05;
@@ -155,6 +157,10 @@ class Parser {
     if (key == "refresh") {
       spec_.refresh = value == "never" ? std::nullopt : std::optional(Count(key, value));
     }
+    if (key == "budget") {
+      if (value != "row" && value != "layer") Fail("budget={}: must be row or layer", value);
+      spec_.budget = value == "row" ? MassBudget::kRow : MassBudget::kLayer;
+    }
     if (key == "tail") {
       if (value != "none" && value != "mean") Fail("tail={}: must be none or mean", value);
       spec_.tail = value == "mean" ? Tail::kMean : Tail::kNone;
@@ -193,6 +199,8 @@ std::string AttentionSpec::Text() const {
   std::vector<std::string> items;
   if (!file.empty()) items.push_back(file);
   if (mass != defaults.mass) items.push_back(fmt::format("mass={}", mass));
+  if (budget != defaults.budget)
+    items.push_back(fmt::format("budget={}", budget == MassBudget::kRow ? "row" : "layer"));
   if (min != defaults.min) items.push_back(fmt::format("min={}", min));
   if (density != defaults.density) items.push_back(fmt::format("density={}", density));
   if (at) items.push_back(fmt::format("at={}", *at));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "equitile/pattern/lane_masks.h"
+#include "equitile/sparsity/mass_rule.h"
 
 namespace equitile {
 
@@ -32,12 +33,13 @@ enum class AttentionKind : uint8_t {
 
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kDense;
-  std::string file;                // of masks or patterns; "": none given
-  double mass = 0;                 // predict, observe
-  double min = 0;                  // predict: share of blocks that is always kept
-  double guard = 0;                // predict: blocks less like themselves are kept; 0: off
-  std::optional<int64_t> refresh;  // computed steps; nothing: never
-  std::optional<int64_t> at;       // observe: step, counted from 1 as people do; nothing: by itself
+  std::string file;                      // of masks or patterns; "": none given
+  double mass = 0;                       // predict, observe
+  MassBudget budget = MassBudget::kRow;  // what mass is a share of; a file's masses are rows'
+  double min = 0;                        // predict: share of blocks that is always kept
+  double guard = 0;                      // predict: blocks less like themselves are kept; 0: off
+  std::optional<int64_t> refresh;        // computed steps; nothing: never
+  std::optional<int64_t> at;  // observe: step, counted from 1 as people do; nothing: by itself
   Tail tail = Tail::kNone;
   double density = 0;  // baselines, oracle
 

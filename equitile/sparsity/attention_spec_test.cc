@@ -14,6 +14,8 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
   EXPECT_EQ(predict.mass, 0.95);
   EXPECT_EQ(predict.min, 0.05);
   EXPECT_EQ(predict.refresh, 1);
+  EXPECT_EQ(predict.budget, MassBudget::kLayer);
+  EXPECT_EQ(ParseAttention("observe").budget, MassBudget::kRow);
   EXPECT_TRUE(predict.file.empty());
   const AttentionSpec dials = ParseAttention("predict:p.json,mass=0.9,min=0.1,refresh=4,tail=none");
   EXPECT_EQ(dials.file, "p.json");
@@ -33,7 +35,7 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
 TEST(AttentionSpec, TextReadsBack) {
   for (const char* text :
        {"dense", "mask:m.npy", "predict", "predict:mass=0.5,tail=none", "predict:p.json,min=0.25",
-        "observe:mass=0.8,at=3", "observe:p.json,refresh=7", "pattern+predict:p.json,refresh=never",
+        "observe:mass=0.8,at=3", "predict:mass=0.8,budget=row", "observe:budget=layer", "observe:p.json,refresh=7", "pattern+predict:p.json,refresh=never",
         "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta:density=0.2", "sparge",
         "window:spatial", "window:temporal:density=0.4", "predict:tail=none,guard=0.5", "oracle",
         "oracle:density=0.4,tail=none"}) {
@@ -54,6 +56,8 @@ TEST(AttentionSpec, NamesWhatIsWrong) {
                            "predict:at=3",
                            "predict:refresh=0",
                            "predict:tail=some",
+                           "predict:budget=head",
+                           "svg:budget=row",
                            "predict:guard=1.5",
                            "observe:guard=0.5",
                            "oracle:mass=0.5",

@@ -22,10 +22,18 @@ LaneMasks ShapeOf(const SourceContext& context, Tail tail) {
                     .tails = std::vector<Tail>(static_cast<size_t>(context.lanes.Count()), tail)});
 }
 
+// Masses of a file are those of a head's rows.
+MassRule RuleOf(const SparsityOptions& options) {
+  const AttentionSpec& spec = options.attention;
+  return {.mass = spec.mass,
+          .min = spec.min,
+          .budget = options.pattern ? MassBudget::kRow : spec.budget};
+}
+
 PredictOptions PredictingOf(const SparsityOptions& options, const SourceContext& context) {
   const AttentionSpec& spec = options.attention;
   PredictOptions predict;
-  predict.rule = {.mass = spec.mass, .min = spec.min};
+  predict.rule = RuleOf(options);
   if (options.pattern) predict.mass_of_head = PredictMassOf(options.pattern, spec.mass);
   predict.refresh = spec.refresh.value_or(context.Steps());
   predict.guard = spec.guard;
@@ -42,7 +50,7 @@ StaticMaskPlace PlaceOf(const SourceContext& context) {
 std::unique_ptr<MaskSource> Observed(const SparsityOptions& options, const SourceContext& context) {
   const AttentionSpec& spec = options.attention;
   ObserveOptions observe;
-  observe.rule = {.mass = spec.mass, .min = spec.min};
+  observe.rule = RuleOf(options);
   if (options.pattern) observe.mass_of_head = ObserveMassOf(options.pattern, spec.mass);
   observe.at = options.ObservedStep();
   observe.refresh = spec.refresh;

@@ -9,11 +9,15 @@
 
 namespace equitile {
 
+// What a share of mass is a share of.
+enum class MassBudget : uint8_t { kRow, kLayer };
+
 struct MassRule {
   double mass =
-      0.95;          // share of the row that the kept blocks hold together; 1: all blocks are kept
+      0.95;          // share of the row (or layer) that kept blocks hold together; 1: all are kept
   double min = 0.0;  // share of the blocks that is kept in any case, rounded up
   double max = 1.0;  // share of the blocks that is never exceeded, rounded up; at least min
+  MassBudget budget = MassBudget::kRow;  // kLayer: see LayerBudget; knows no max
 };
 
 // Keeps the heaviest blocks of a row until they hold the share; of equal ones the first. masses:

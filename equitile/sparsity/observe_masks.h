@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "equitile/sparsity/layer_budget.h"
 #include "equitile/sparsity/masks_in_force.h"
 #include "equitile/sparsity/mass_rule.h"
 #include "equitile/sparsity/source_context.h"
@@ -30,7 +31,7 @@ class ObserveMasks final : public MaskSource {
   bool Observes(const SelfAttentionCall& call) const override;
   void Observe(const SelfAttentionCall& call, const LaneMasks& masks,
                std::span<const RowMasses> rows) override;
-  int64_t Bytes() const override { return masks_.Bytes(); }
+  int64_t Bytes() const override { return masks_.Bytes() + layer_.Bytes(); }
   SourceState State() const override { return masks_.State(); }
   void Restore(const SourceState& state) override { masks_.Restore(state); }
 
@@ -39,6 +40,7 @@ class ObserveMasks final : public MaskSource {
   ObserveOptions options_;
   LaneMasks dense_;
   MasksInForce masks_;
+  LayerBudget layer_;
 };
 
 }  // namespace equitile

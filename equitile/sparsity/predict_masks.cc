@@ -114,7 +114,9 @@ LaneMasks PredictMasks::Predict(const SelfAttentionCall& call) {
   }
   const LaneMasks& shape = masks_.shape();
   BlockMask mask(context_.lanes, context_.grid);
-  const int64_t rows = mask.QBlocks();
+  const int64_t rows = mask.QBlocks(), columns = mask.KvBlocks();
+  const bool by_layer = options_.rule.budget == MassBudget::kLayer;
+  layer_.Clear();
   for (size_t i = 0; i < strips_.lanes().size(); ++i) {
     const int64_t lane = strips_.lanes()[i];
     if (options_.share_passes && context_.lanes.BatchOf(lane) > 0) continue;
@@ -125,14 +127,20 @@ LaneMasks PredictMasks::Predict(const SelfAttentionCall& call) {
       std::ranges::copy(shape.blocks().Row(lane, row), mask.MutableRow(lane, row).begin());
     if (directions_ != nullptr) Guard(i, mask);
     const MassPredictor predictor(strips_.MeansOf(i), call.scale);
+    const std::span<uint32_t> all =
+        by_layer ? layer_.AddLane(lane, rows, columns) : std::span<uint32_t>();
     context_.pool->ParallelFor(rows, [&](int64_t q_block, int thread) {
       std::vector<float>& scratch = scratch_[static_cast<size_t>(thread)];
-      std::vector<uint32_t>& masses = row_[static_cast<size_t>(thread)];
+      const std::span<uint32_t> masses =
+          by_layer
+              ? all.subspan(static_cast<size_t>(q_block * columns), static_cast<size_t>(columns))
+              : std::span(row_[static_cast<size_t>(thread)]);
       scratch.resize(static_cast<size_t>(predictor.ScratchFloats()));
       predictor.PredictRow(q_block, scratch.data(), masses.data());
-      KeepByMass(masses, rule, lane, q_block, mask);
+      if (!by_layer) KeepByMass(masses, rule, lane, q_block, mask);
     });
   }
+  if (by_layer) layer_.Keep(*context_.comm, options_.rule, mask);
   GatherRows(*context_.comm, mask);
   if (options_.share_passes) SharePasses(mask);
   return shape.WithBlocks(std::move(mask));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "equitile/sparsity/layer_budget.h"
 #include "equitile/sparsity/masks_in_force.h"
 #include "equitile/sparsity/mass_rule.h"
 #include "equitile/sparsity/source_context.h"
@@ -15,7 +16,7 @@ namespace equitile {
 
 struct PredictOptions {
   MassRule rule{.mass = 0.95, .min = 0.05};
-  HeadMass mass_of_head;  // instead of rule.mass; none: one for all
+  HeadMass mass_of_head;  // instead of rule.mass, a row's each; none: one for all
   // Blocks with a strip less like itself than this are kept, as keys for every query and as queries
   // with every key: its mean says little about its tokens. 0: none.
   double guard = 0;
@@ -29,7 +30,7 @@ class PredictMasks final : public MaskSource {
   PredictMasks(const SourceContext& context, LaneMasks shape, PredictOptions options);
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override;
-  int64_t Bytes() const override { return masks_.Bytes(); }
+  int64_t Bytes() const override { return masks_.Bytes() + layer_.Bytes(); }
   SourceState State() const override;
   void Restore(const SourceState& state) override { masks_.Restore(state); }
 
@@ -42,6 +43,7 @@ class PredictMasks final : public MaskSource {
   MasksInForce masks_;
   StripPool strips_;
   std::unique_ptr<StripPool> directions_;    // means of rows of length 1; null: nobody asks
+  LayerBudget layer_;
   std::vector<std::vector<float>> scratch_;  // [threads]
   std::vector<std::vector<uint32_t>> row_;   // [threads][kv blocks]
 };
