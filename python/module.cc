@@ -138,7 +138,8 @@ BlockMask MaskOf(const MaskArray& mask, const BlockGrid& grid) {
 // All arrays [batch, tokens, heads, head_dim]; lse [batch, heads, q_tokens].
 void RunAttention(const py::object& q, const py::object& k, const py::object& v,
                   const py::object& out, py::array_t<float> lse,
-                  const std::optional<MaskArray>& mask, int64_t block, float scale, int threads) {
+                  const std::optional<MaskArray>& mask, int64_t block, float scale, int threads,
+                  const std::string& compute) {
   const Array q_array(q), k_array(k), v_array(v), out_array(out);
   const View& view = q_array.view();
   const BlockGrid grid{view.Extent(1), k_array.view().Extent(1), block};
@@ -165,6 +166,7 @@ void RunAttention(const py::object& q, const py::object& k, const py::object& v,
   args.v = ConstView(v_array.view());
   args.out = out_array.view();
   args.lse = lse.mutable_data();
+  args.compute = ParseCompute(compute);
   py::gil_scoped_release release;
   // Threads and memory of the calling Python thread, kept for its next call.
   thread_local std::unique_ptr<ThreadPool> pool;
@@ -280,7 +282,7 @@ PYBIND11_MODULE(_core, module) {
   ApplyTargetFromEnvironment();
   module.def("attention", &RunAttention, py::arg("q"), py::arg("k"), py::arg("v"), py::arg("out"),
              py::arg("lse"), py::arg("mask"), py::arg("block"), py::arg("scale"),
-             py::arg("threads"));
+             py::arg("threads"), py::arg("compute"));
   module.def(
       "plan",
       [](const MaskArray& mask, int32_t ranks, const std::string& planner, int64_t block,

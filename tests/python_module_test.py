@@ -41,6 +41,20 @@ def test_attention_equals_numpy(dtype, bound):
     assert np.abs(lse[finite] - want_lse[finite]).max() < 1e-4
 
 
+@pytest.mark.parametrize("compute,bound", [("int16", 5e-3), ("int8", 0.1)])
+def test_attention_in_integers_is_close_to_numpy(compute, bound):
+    q, k, v = inputs()
+    mask = np.random.default_rng(2).random((2, 3, 3, 3)) < 0.6
+    out, lse = equitile.attention(q, k, v, mask=mask, block=64, compute=compute)
+    want, want_lse = reference(q, k, v, mask, 64, 40**-0.5)
+    assert 0 < np.abs(out - want).max() < bound
+    assert np.array_equal(np.isneginf(lse), np.isneginf(want_lse))
+    again, _ = equitile.attention(q, k, v, mask=mask, block=64, compute=compute, threads=1)
+    assert np.array_equal(out, again)
+    with pytest.raises(ValueError, match="int4"):
+        equitile.attention(q, k, v, compute="int4")
+
+
 def test_layouts_strides_and_masks_per_head_give_the_same_bits():
     q, k, v = inputs()
     mask = np.random.default_rng(3).random((3, 5, 5)) < 0.5

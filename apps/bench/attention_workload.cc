@@ -87,6 +87,8 @@ AttentionWorkload::AttentionWorkload(const BlockMask& mask, const Options& optio
            .v = ConstView(v_),
            .q_order = orders_,
            .kv_order = orders_,
+           .compute = options.compute,
+           .k_center = {},
            .bias = {},
            .out = out_,
            .lse = lse_.data(),

@@ -27,6 +27,7 @@ class AttentionWorkload {
   struct Options {
     int64_t head_dim = 128;
     DType dtype = DType::kF32;
+    Compute compute = Compute::kF32;
     uint64_t seed = 1;
     std::vector<TokenOrder> orders;
     TokenGrid token_grid;
@@ -50,7 +51,7 @@ class AttentionWorkload {
   Tensor q_, k_, v_, out_;
   std::vector<float> lse_;
   std::map<TokenOrder, std::vector<int32_t>> order_maps_;
-  std::vector<const int32_t*> orders_;            // by lane
+  std::vector<const int32_t*> orders_;  // by lane
   AttentionArgs args_;
 };
 

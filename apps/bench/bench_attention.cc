@@ -26,6 +26,7 @@ constexpr const char* kExamples =
     "  equitile bench attention                                     dense, 8192 tokens, 4 heads\n"
     "  equitile bench attention --density 1,0.5,0.25,0.1 --head-dim 64,128\n"
     "  equitile bench attention --mask one --heads 128 --tokens 4096\n"
+    "  equitile bench attention --compute f32,int16,int8 --head-dim 32,64,128\n"
     "  equitile bench attention --mask mask.npy --head-dim 128 --json\n"
     "Flops are 4 * head_dim per kept query-key pair. Peak is the best of several windows of\n"
     "multiply-adds on all threads, in turns with the kernel, which counts by its median.";
@@ -37,7 +38,7 @@ constexpr int64_t kMaxThreads = 4096;
 struct Options {
   std::vector<int64_t> heads = {4}, tokens = {8192}, head_dims = {128}, blocks = {64}, threads;
   std::vector<double> densities = {1.0};
-  std::vector<std::string> dtypes = {"f32"};
+  std::vector<std::string> dtypes = {"f32"}, computes = {"f32"};
   std::string mask = "random";
   int64_t layer = 0;
   int64_t seed = 1;
@@ -48,7 +49,7 @@ struct Options {
 struct Setting {
   int64_t heads, tokens, head_dim, block, threads;
   double density;
-  std::string dtype;
+  std::string dtype, compute;
 };
 
 void CheckValues(const Options& options) {
@@ -136,6 +137,7 @@ class AttentionBench {
     ThreadPool pool(static_cast<int>(setting.threads));
     AttentionWorkload::Options workload_options = {.head_dim = setting.head_dim,
                                                    .dtype = ParseDType(setting.dtype),
+                                                   .compute = ParseCompute(setting.compute),
                                                    .seed = static_cast<uint64_t>(options_.seed),
                                                    .orders = {},
                                                    .token_grid = {}};
@@ -163,6 +165,7 @@ class AttentionBench {
     table_.Add({std::string(TargetName(ActiveTarget())),
                 setting.threads,
                 setting.dtype,
+                setting.compute,
                 setting.head_dim,
                 mask.grid().q_tokens,
                 mask.lanes().heads,
@@ -185,6 +188,7 @@ class AttentionBench {
   Table table_{{{"target"},
                 {"threads"},
                 {"dtype"},
+                {"compute"},
                 {"head_dim"},
                 {"tokens"},
                 {"heads"},
@@ -228,6 +232,9 @@ void RegisterBenchAttention(CLI::App& parent) {
       options->threads, &Setting::threads);
   add(AddChoices(app, "--dtype", options->dtypes, {"f32", "bf16", "f16"}, "how numbers are stored"),
       options->dtypes, &Setting::dtype);
+  add(AddChoices(app, "--compute", options->computes, {"f32", "int16", "int8"},
+                 "in what products are computed"),
+      options->computes, &Setting::compute);
   app.add_option("--mask", options->mask,
                  "random; one: one block per row; or a file, which then says heads, tokens, block")
       ->type_name("random|one|FILE")

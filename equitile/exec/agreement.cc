@@ -40,11 +40,12 @@ void CheckEach(Communicator& comm, std::span<const std::string> names,
 }  // namespace
 
 void CheckAgreement(Communicator& comm, const RunIdentity& identity) {
-  static const std::array<std::string, 3> kNames = {"mask", "plan", "head_dim"};
+  static const std::array<std::string, 4> kNames = {"mask", "plan", "head_dim", "arithmetic"};
   if (comm.size() == 1) return;
   CheckEach(comm, kNames,
-            std::array<uint64_t, 3>{identity.mask, identity.plan,
-                                    static_cast<uint64_t>(identity.head_dim)});
+            std::array<uint64_t, 4>{identity.mask, identity.plan,
+                                    static_cast<uint64_t>(identity.head_dim),
+                                    static_cast<uint64_t>(identity.compute)});
 }
 
 void CheckSame(Communicator& comm, const std::map<std::string, uint64_t>& things) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "equitile/comm/communicator.h"
+#include "equitile/kernel/compute.h"
 
 namespace equitile {
 
@@ -13,6 +14,7 @@ namespace equitile {
 struct RunIdentity {
   uint64_t mask = 0, plan = 0;
   int64_t head_dim = 0;
+  Compute compute = Compute::kF32;
 
   friend bool operator==(const RunIdentity&, const RunIdentity&) = default;
 };

@@ -90,7 +90,7 @@ class ExecWorkload {
   }
 
   // One kernel call, without an executor.
-  ExecResult OnOneRank() const {
+  ExecResult OnOneRank(Compute compute = Compute::kF32) const {
     ExecResult result = Empty();
     ThreadPool pool(1);
     Workspace workspace;
@@ -113,6 +113,7 @@ class ExecWorkload {
     args.v = ConstView(v_.data(), shape);
     args.q_order = args.kv_order = orders.ByLane();
     args.tails.lanes = test_.tails;
+    args.compute = compute;
     args.out = View(result.out.data(), shape);
     args.lse = lse.data();
     Attention(args, pool, workspace);

@@ -18,12 +18,19 @@ Executor::Executor(Communicator& comm, ThreadPool& pool, ExecutorOptions options
 Executor::~Executor() = default;
 
 std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const LaneMasks& masks,
-                                                   int64_t head_dim) {
+                                                   int64_t head_dim, Compute compute) {
+  if (compute != Compute::kF32 && options_.wire != DType::kF32) {
+    throw InputError(
+        "[exec] attention in {} with tokens on the wire as {}: integers travel as "
+        "they are; use f32",
+        ComputeName(compute), DTypeName(options_.wire));
+  }
   if (plan.ranks() != comm_.size()) {
     throw InputError("[exec] a plan for {} ranks on {}; plan for as many as there are",
                      plan.ranks(), comm_.size());
   }
-  const RunIdentity identity{.mask = masks.hash(), .plan = plan.hash(), .head_dim = head_dim};
+  const RunIdentity identity{
+      .mask = masks.hash(), .plan = plan.hash(), .head_dim = head_dim, .compute = compute};
   CheckAgreement(comm_, identity);
   const auto known = std::find_if(known_.begin(), known_.end(),
                                   [&](const Known& k) { return k.identity == identity; });
@@ -35,8 +42,8 @@ std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const LaneM
     homes_ = std::make_shared<const HomeMap>(plan.problem());
     homes_problem_ = plan.problem();
   }
-  Remember(identity, std::make_shared<const Itinerary>(
-                         MakeItinerary(Lower(plan, masks), homes_, masks, comm_.rank(), head_dim)));
+  Remember(identity, std::make_shared<const Itinerary>(MakeItinerary(
+                         Lower(plan, masks), homes_, masks, comm_.rank(), head_dim, compute)));
   return known_.front().itinerary;
 }
 

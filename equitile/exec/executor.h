@@ -47,7 +47,7 @@ struct LayerCall {
   float* out = nullptr;  // [home tokens][heads][head_dim]
   float* lse = nullptr;  // [heads][home tokens], or null
   // Filled with the rows that this rank has computed; null: nobody wants to know. Only for plans
-  // that compute rows whole.
+  // that compute rows whole, and itineraries of f32.
   std::vector<RowMasses>* masses = nullptr;
 };
 
@@ -63,10 +63,10 @@ class Executor {
   // Collective. Lowers the plan and works out this rank's part of it; remembers the last ones, as
   // many as fit remembered_bytes, so that layers and steps with the same plan and mask pay only for
   // hashes. Throws InputError on
-  // every rank where ranks were given different plans, masks or head_dims, naming one that differs
-  // from rank 0.
+  // every rank where ranks were given different plans, masks, head_dims or arithmetics, naming one
+  // that differs from rank 0, and where the wire would round integers.
   std::shared_ptr<const Itinerary> Prepare(const Plan& plan, const LaneMasks& masks,
-                                           int64_t head_dim);
+                                           int64_t head_dim, Compute compute = Compute::kF32);
 
   // Collective; every rank with its own part of the same plan. Exchange plans give the same bits
   // on any number of ranks; plans that split rows agree within rounding.

@@ -27,12 +27,12 @@ Range StripsOf(Range tokens) {
 class Maker {
  public:
   Maker(Program program, std::shared_ptr<const HomeMap> homes, const LaneMasks& masks, int32_t rank,
-        int64_t head_dim)
+        StripSizes sizes)
       : mask_(masks.blocks()),
         homes_(*homes),
         out_{.rank = rank,
              .ranks = program.problem.ranks,
-             .sizes = StripSizes(head_dim),
+             .sizes = sizes,
              .homes = homes,
              .home_rows = HomeRows(*homes, program.problem.lanes, rank),
              .program = std::move(program),
@@ -372,8 +372,9 @@ int64_t Itinerary::Bytes() const {
 }
 
 Itinerary MakeItinerary(Program program, std::shared_ptr<const HomeMap> homes,
-                        const LaneMasks& masks, int32_t rank, int64_t head_dim) {
-  return Maker(std::move(program), std::move(homes), masks, rank, head_dim).Make();
+                        const LaneMasks& masks, int32_t rank, int64_t head_dim, Compute compute) {
+  return Maker(std::move(program), std::move(homes), masks, rank, StripSizes(head_dim, compute))
+      .Make();
 }
 
 }  // namespace equitile

@@ -16,10 +16,13 @@
 
 namespace equitile {
 
-// Bytes of everything that lies in a buffer or travels, for one head_dim: the one place that knows
-// how wide a number is.
+// Bytes of everything that lies in a buffer or travels, for one head_dim and arithmetic: the one
+// place that knows how wide a number is. Strips travel as they are computed; tokens of strips that
+// lie on several homes travel as f32 and are rounded where they are packed, each by its own scale,
+// so that it does not matter where that is.
 struct StripSizes {
   int64_t head_dim = 0;
+  Compute compute = Compute::kF32;
   int64_t row = 0;  // a token of Q, K or V that is not packed
   int64_t q = 0;    // a strip of queries
   int64_t k = 0;    // a strip of keys; its strip of values is behind it
@@ -27,10 +30,11 @@ struct StripSizes {
   int64_t out = 0;  // a token of output, f32
   int64_t lse = sizeof(float);
 
-  explicit StripSizes(int64_t dim)
+  explicit StripSizes(int64_t dim, Compute of = Compute::kF32)
       : head_dim(dim),
+        compute(of),
         row(dim * static_cast<int64_t>(sizeof(float))),
-        q(StripBytes(dim)),
+        q(StripBytes(dim, of)),
         k(q),
         kv(2 * k),
         out(row) {}
@@ -160,6 +164,7 @@ struct Itinerary {
 
 // The rank's part of Lower(plan, masks).
 Itinerary MakeItinerary(Program program, std::shared_ptr<const HomeMap> homes,
-                        const LaneMasks& masks, int32_t rank, int64_t head_dim);
+                        const LaneMasks& masks, int32_t rank, int64_t head_dim,
+                        Compute compute = Compute::kF32);
 
 }  // namespace equitile

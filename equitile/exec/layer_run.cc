@@ -163,7 +163,7 @@ void LayerRun::AddEvent(RunEvent::Kind kind, double begin, double end, int32_t s
 void LayerRun::SendInputs(int32_t stage) {
   Letters& letters = letters_[Index(stage)];
   for (const Parcel& parcel : At(stage).sends) {
-    letters.sends.push_back(wire_.Send(home_ + parcel.base, {.numbers = parcel.bytes}, parcel.peer,
+    letters.sends.push_back(wire_.Send(home_ + parcel.base, InputBytes(parcel.bytes), parcel.peer,
                                        TagOf(stage, kInputTag)));
     stats_.bytes_sent += letters.sends.back().bytes;
     letters.arrivals.emplace_back();
@@ -180,19 +180,19 @@ void LayerRun::PostInputs(int32_t stage) {
     for (Letter& letter : letters_[Index(stage - 1)].passes_out) Done(letter, stage - 1);
   }
   for (const Parcel& parcel : now.receives) {
-    letters.inputs.push_back(wire_.Receive(buffer + parcel.base, {.numbers = parcel.bytes},
+    letters.inputs.push_back(wire_.Receive(buffer + parcel.base, InputBytes(parcel.bytes),
                                            parcel.peer, TagOf(stage, kInputTag)));
     stats_.bytes_received += letters.inputs.back().bytes;
   }
   for (const Segment& segment : now.segments) {
     if (stage == 0) break;
-    letters.passes_in.push_back(wire_.Receive(buffer + segment.base, {.numbers = segment.bytes},
+    letters.passes_in.push_back(wire_.Receive(buffer + segment.base, InputBytes(segment.bytes),
                                               now.pass_from, TagOf(stage, kPassTag)));
     stats_.bytes_received += letters.passes_in.back().bytes;
   }
   for (const Segment& segment : now.passed_on) {
     letters.passes_out.push_back(wire_.Send(SegmentAt(stage - 1, segment.source),
-                                            {.numbers = segment.bytes}, now.pass_to,
+                                            InputBytes(segment.bytes), now.pass_to,
                                             TagOf(stage, kPassTag)));
     stats_.bytes_sent += letters.passes_out.back().bytes;
   }
@@ -234,12 +234,14 @@ AttentionArgs LayerRun::ArgsOf(int32_t stage) {
   args.head_dim = head_dim_;
   args.scale = call_.scale;
   args.rows = &At(stage).rows;
+  args.compute = sizes_.compute;
   if (!it_.masks.tails().empty() && !At(stage).merges) {
     args.tails = {.lanes = it_.masks.tails(), .means = buffers_.tails.means()};
     if (it_.is_ring) args.tails.kept = &it_.masks.blocks();
   }
   if (call_.masses != nullptr) {
     EQ_CHECK(!it_.is_ring, "masses of rows that are computed in parts");
+    EQ_CHECK(!Integers(), "masses of attention in {}", ComputeName(sizes_.compute));
     buffers_.masses.resize(At(stage).rows.kv_blocks.size());
     args.masses = buffers_.masses.data();
   }
@@ -278,9 +280,9 @@ void LayerRun::CollectMasses(int32_t stage) {
 
 void LayerRun::ComputeFromStrips(int32_t stage) {
   AttentionArgs args = ArgsOf(stage);
-  args.q = StripTable{buffers_.q, strips_per_lane_};
-  args.k = StripTable{buffers_.k, kv_strips_per_lane_};
-  args.v = StripTable{buffers_.v, kv_strips_per_lane_};
+  args.q = StripTable{buffers_.q, strips_per_lane_, sizes_.compute};
+  args.k = StripTable{buffers_.k, kv_strips_per_lane_, sizes_.compute};
+  args.v = StripTable{buffers_.v, kv_strips_per_lane_, sizes_.compute};
   args.out_strips = {
       .strips = buffers_.out, .strips_per_lane = strips_per_lane_, .merge = At(stage).merges};
   auto poll = [&] { Progress(); };

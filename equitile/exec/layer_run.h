@@ -22,7 +22,7 @@ struct ExecutorBuffers {
   std::array<GrowingBuffer, 2> outputs;
   GrowingBuffer lse;
   std::vector<const std::byte*> q, k, v;  // [lanes][strips]
-  std::vector<OutputStrip> out;       // [lanes][strips]
+  std::vector<OutputStrip> out;           // [lanes][strips]
   Workspace workspace;
   TailExchange tails;
   std::vector<float> masses;  // of the rows of one stage
@@ -64,8 +64,11 @@ class LayerRun {
   };
 
   const RankStage& At(int32_t stage) const { return it_.stages[static_cast<size_t>(stage)]; }
-  int64_t QBytes() const { return head_dim_ * DTypeBytes(options_.wire); }
-  int64_t OBytes() const { return QBytes() + int64_t{sizeof(float)}; }
+  bool Integers() const { return sizes_.compute != Compute::kF32; }
+  int64_t QBytes() const {
+    return Integers() ? sizes_.q / kStripTokens : head_dim_ * DTypeBytes(options_.wire);
+  }
+  int64_t OBytes() const { return head_dim_ * DTypeBytes(options_.wire) + int64_t{sizeof(float)}; }
   // The stage after which the output of rows of `stage` goes home.
   int32_t OutputStage(int32_t stage) const {
     return it_.is_ring ? static_cast<int32_t>(it_.stages.size()) - 1 : stage;
@@ -75,6 +78,10 @@ class LayerRun {
   }
   std::byte* OutputBuffer(int32_t stage) { return output_[static_cast<size_t>(stage % 2)]; }
 
+  // Numbers that the wire may round, or tokens that are rounded already.
+  MessageBytes InputBytes(int64_t bytes) const {
+    return Integers() ? MessageBytes{.exact = bytes} : MessageBytes{.numbers = bytes};
+  }
   MessageBytes OutputBytes(int64_t rows) const {
     return {.numbers = rows * sizes_.out, .exact = rows * sizes_.lse};
   }

@@ -48,6 +48,7 @@ void LayerRun::PackHome(int32_t stage) {
 
 void LayerRun::Pack(const PackJob& job) {
   PackArgs args{.layout = job.is_q ? StripLayout::kQuery : StripLayout::kKey,
+                .compute = sizes_.compute,
                 .source = job.is_q ? &call_.q : &call_.k,
                 .lanes = problem_.lanes,
                 .lane = job.run.lane,
@@ -58,6 +59,7 @@ void LayerRun::Pack(const PackJob& job) {
                 .pitch = job.is_q ? sizes_.q : sizes_.kv};
   PackStrips(args, home_ + job.run.at);
   if (job.is_q) return;
+  args.layout = StripLayout::kValue;
   args.source = &call_.v;
   PackStrips(args, home_ + job.run.at + sizes_.k);
 }
@@ -101,6 +103,7 @@ void LayerRun::Gather(int32_t stage) {
     };
     const TokenSource gathered_rows{RowProducer(produce)};
     PackStrips({.layout = layout,
+                .compute = sizes_.compute,
                 .source = &gathered_rows,
                 .lanes = problem_.lanes,
                 .lane = run.lane,

@@ -11,6 +11,10 @@ namespace {
 BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) {
   options.plan.ranks = executor.comm().size();
   options.plan.cluster.wire.head_dim = options.head_dim;
+  if (options.compute != Compute::kF32) {
+    options.plan.cluster.wire.token_bytes =
+        StripBytes(options.head_dim, options.compute) / kStripTokens;
+  }
   SetNodes(executor.comm().NodeOf(), options.plan.cluster);
   return {.planner = ParsePlanner(options.planner, options.plan.ranks),
           .plan = options.plan,
@@ -39,7 +43,8 @@ LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> s
       balancer_(Balancing(executor, options), ClockFor(executor, options)),
       trace_(options.trace),
       head_dim_(options.head_dim),
-      layers_(options.layers) {}
+      layers_(options.layers),
+      compute_(options.compute) {}
 
 void LayerAttention::Begin(std::unique_ptr<MaskSource> source,
                            std::unique_ptr<AttentionWatch> watch,
@@ -95,7 +100,8 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
   record.rho_before = balanced.rho_before;
   record.rho_after = balanced.rho_after;
   record.plan_made = balanced.made;
-  const auto itinerary = executor_.Prepare(*balanced.plan, masks, head_dim_);
+  const auto itinerary =
+      executor_.Prepare(*balanced.plan, masks, head_dim_, observes ? Compute::kF32 : compute_);
   const double planned = comm.Now();
   record.plan_seconds = planned - masked;
   if (trace_ != nullptr) {

@@ -43,6 +43,7 @@ class LayerAttention {
     Trace* trace = nullptr;              // null: none
     int64_t head_dim = 0;
     int64_t layers = 0;
+    Compute compute = Compute::kF32;  // of steps that do not observe: those compute in f32
   };
 
   // Throws InputError where the planner is unknown or does not fit the number of ranks.
@@ -80,6 +81,7 @@ class LayerAttention {
   Balancer balancer_;
   Trace* trace_;
   int64_t head_dim_, layers_;
+  Compute compute_;
   std::vector<LayerRecord> records_;
 };
 

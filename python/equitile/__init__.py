@@ -127,13 +127,15 @@ def attention(
     scale: float | None = None,
     layout: str = "bshd",
     threads: int = 0,
+    compute: str = "f32",
 ) -> tuple[Any, Any]:
     """softmax(scale * q k^T) v over the kept blocks; returns (out, lse).
 
     q, k, v: [batch, tokens, heads, head_dim] (layout "bshd") or [batch, heads, tokens, head_dim] ("bhsd"), NumPy arrays or CPU tensors
     of PyTorch (any library with DLPack), float32, float16 or bfloat16, read without a copy. mask: [heads, q blocks, kv blocks] or with
     batch; None: dense. out has q's layout, dtype and kind; lse is float32 [batch, heads, tokens], -inf where a query keeps nothing.
-    scale: 1/sqrt(head_dim) by default; threads: 0 means all cores allowed. Raises ValueError for what cannot be used.
+    scale: 1/sqrt(head_dim) by default; threads: 0 means all cores allowed. compute: "f32", or "int16" or "int8", which round every
+    token of q, k and v to integers with a scale of its own. Raises ValueError for what cannot be used.
     """
     if layout not in ("bshd", "bhsd"):
         raise ValueError(f"layout '{layout}': use bshd or bhsd")
@@ -153,7 +155,7 @@ def attention(
     lse = _np.full((batch, heads, tokens), -_np.inf, _np.float32)
     _core.attention(
         as_tokens(q), as_tokens(k), as_tokens(v), as_tokens(out), lse, None if mask is None else _mask(mask, batch), block,
-        1.0 / _math.sqrt(head_dim) if scale is None else scale, threads)
+        1.0 / _math.sqrt(head_dim) if scale is None else scale, threads, compute)
     return out, (torch.from_numpy(lse) if is_torch else lse)
 
 
