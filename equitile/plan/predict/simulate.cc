@@ -60,9 +60,9 @@ class Simulator {
         ranks_(program.problem.ranks),
         stages_(static_cast<int32_t>(program.stages.size())),
         block_seconds_(cluster.BlockSeconds(program.problem.grid)),
-        pack_seconds_(cluster.pack_seconds_per_byte * static_cast<double>(sizeof(float)) /
-                      static_cast<double>(cluster.wire.QBytes()) *
-                      static_cast<double>(cluster.wire.head_dim)) {
+        pack_seconds_(cluster.pack_seconds_per_byte *
+                      (static_cast<double>(cluster.wire.head_dim) * sizeof(float) /
+                       static_cast<double>(cluster.wire.QBytes()))) {
     out_.timeline.resize(Size() * static_cast<size_t>(stages_));
     home_inputs_.resize(static_cast<size_t>(stages_));
     part_bytes_.assign(Size(), 0);
