@@ -30,6 +30,7 @@ class Table:
     title: str
     rows: typing.Callable  # (program, quick) -> [Row]
     text: typing.Callable  # ({key: row}, folder for charts) -> Markdown below the title
+    weights: bool = False  # whether figures depend on wan-mini's
 
 
 @dataclasses.dataclass
@@ -40,7 +41,6 @@ class Page:
     intro: str
     tables: list
     outro: str = ""
-    weights: bool = False  # whether figures depend on wan-mini's
 
 
 def markdown(head, rows):
@@ -86,7 +86,7 @@ def make(page, table, options, program):
             state.add(row.key, row.make(), 0)
     if any(row.key not in state.rows for row in rows):
         return
-    data = {"quick": options.quick, "fingerprint": program.fingerprint() if page.weights else None,
+    data = {"quick": options.quick, "fingerprint": program.fingerprint() if table.weights else None,
             "rows": {row.key: state.rows[row.key]["row"] for row in rows}}
     path = data_path(page, table, options.out)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,18 +94,19 @@ def make(page, table, options, program):
 
 
 def section(page, table, data, out):
-    said = f"`bench/paper/{page.script} {table.name}`" + (f", weights `{data['fingerprint']}`" if data["fingerprint"] else "")
+    said = f"`bench/paper/{page.script} {table.name}`" + (f", weights `{data['fingerprint']}`" if table.weights else "")
     trial = " **Made with `--quick`: proves the path, says nothing.**" if data["quick"] else ""
     return f"## {table.title}\n\n*{said}*{trial}\n\n{table.text(data['rows'], out)}"
 
 
 def write(page, out):
-    """The page from the tables that are there."""
+    """The page from the tables that are there; it names the others."""
     parts = [f"# {page.title}\n", f"Made by `bench/paper/{page.script}`. {page.intro}\n"]
-    for table in page.tables:
-        path = data_path(page, table, out)
-        if path.exists():
-            parts.append(section(page, table, json.loads(path.read_text()), out))
+    there = [table for table in page.tables if data_path(page, table, out).exists()]
+    parts += [section(page, table, json.loads(data_path(page, table, out).read_text()), out) for table in there]
+    missing = [f"{table.title} (`bench/paper/{page.script} {table.name}`)" for table in page.tables if table not in there]
+    if missing:
+        parts.append(f"*Not made yet: {'; '.join(missing)}.*\n")
     (out / f"{page.name}.md").write_text("\n".join([*parts, page.outro]).rstrip() + "\n")
 
 
