@@ -10,10 +10,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
+#include "apps/cli/model_path.h"
 #include "apps/cli/progress.h"
 #include "apps/cli/table.h"
 #include "apps/cli/terminal.h"
@@ -35,6 +37,7 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
+    "  equitile bench e2e\n"
     "  equitile bench e2e -m models/wan-mini -W 256 -H 256 --video-frames 49\n"
     "  equitile bench e2e --shape wan-1.3b,layers=2 --tokens 8192 --weights bf16 --json\n"
     "rest is everything that is neither attention nor a linear layer, also where it is fused with "
@@ -301,6 +304,29 @@ Table Report(const Options& options, const WanConfig& config, const Workload& wo
   return table;
 }
 
+// The parts of a step below each other, which fits any terminal.
+std::string Words(const Json& said) {
+  const auto number = [&](const char* key) { return said[key].get<double>(); };
+  Table parts({{"part"}, {"seconds"}, {"share"}, {"of_peak"}});
+  const double step = number("step_seconds");
+  for (const auto& [name, seconds, fraction] :
+       {std::tuple("attention", "attention_seconds", "attention_fraction"),
+        std::tuple("linear", "linear_seconds", "linear_fraction"),
+        std::tuple("rest", "rest_seconds", ""),
+        std::tuple("step", "step_seconds", "fraction_of_peak")}) {
+    parts.Add({name, Cell(number(seconds), 3), Cell(number(seconds) / step, 3),
+               *fraction == 0 ? Cell(Json(nullptr), "-") : Cell(number(fraction), 3)});
+  }
+  return fmt::format(
+      "{}: {}, {} weights, {} tokens, {}\n{}, {}, peak {:.1f} GFLOP/s, memory {:.2f} GiB\n{}",
+      said["model"].get<std::string>(), Counted(said["layers"].get<int64_t>(), "layer"),
+      said["weights"].get<std::string>(), said["tokens"].get<int64_t>(),
+      said["batch"] == 1 ? "1 pass" : fmt::format("{} passes", said["batch"].get<int64_t>()),
+      said["target"].get<std::string>(), Counted(said["threads"].get<int64_t>(), "thread"),
+      number("peak_gflops"), number("peak_memory_bytes") / (1 << 30),
+      parts.ToText(Terminal::Of(stdout)));
+}
+
 Table Run(const Options& options) {
   const int64_t memory_before = PeakMemoryBytes();
   const WanConfig config =
@@ -322,7 +348,8 @@ void RegisterBenchE2e(CLI::App& parent) {
       "e2e", "a denoising step: seconds and fraction of the peak by part, memory");
   auto options = std::make_shared<Options>();
   options->threads = DefaultThreads();
-  auto* model = app.add_option("-m,--model", options->model, "folder of the checkpoint");
+  auto* model = app.add_option("-m,--model", options->model,
+                               "folder of the checkpoint; default: EQUITILE_MODEL, else wan-mini");
   auto* shape = app.add_option("--shape", options->shape,
                                "random weights instead: wan-1.3b or wan-14b, with ,layers=N");
   shape->excludes(model);
@@ -342,15 +369,10 @@ void RegisterBenchE2e(CLI::App& parent) {
   AddJson(app, options->json);
   app.footer(kExamples);
   app.callback([options] {
-    if (options->model.empty() == options->shape.empty()) {
-      throw InputError("give either --model, a checkpoint's folder, or --shape");
-    }
-    const Table table = Run(*options);
-    if (options->json) {
-      PrintJson(table.ToJson());
-    } else {
-      fmt::print("{}", table.ToText(Terminal::Of(stdout)));
-    }
+    if (options->shape.empty()) options->model = FindModel(options->model).string();
+    const Json said = Run(*options).ToJson();
+    if (options->json) return PrintJson(said);
+    fmt::print("{}", Words(said));
   });
 }
 

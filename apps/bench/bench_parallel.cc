@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/bench/parallel_workload.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
+#include "apps/cli/progress.h"
 #include "apps/cli/ranks.h"
 #include "apps/cli/table.h"
 #include "apps/cli/trace_output.h"
@@ -82,16 +84,28 @@ class ParallelBench {
                                     exec.wire, pool_);
     if (!request_.trace.empty()) trace_ = std::make_unique<Trace>(comm_);
     std::vector<Contender> contenders;
-    for (const PlannerSpec& spec : ParsePlanners(request_.plan.planners, comm_.size())) {
+    const std::vector<PlannerSpec> specs = ParsePlanners(request_.plan.planners, comm_.size());
+    const auto runs = static_cast<int64_t>(specs.size()) * (request_.repeat + 1);
+    std::optional<Progress> progress;
+    if (comm_.rank() == 0 && !comm_.simulated()) progress.emplace("bench parallel");
+    int64_t done = 0;
+    const auto say = [&](const PlannerSpec& spec) {
+      if (progress) progress->Report(done++, runs, spec.Text());
+    };
+    for (const PlannerSpec& spec : specs) {
+      say(spec);
       contenders.push_back(Prepare(spec, executor));
       RunOnce(executor, *contenders.back().part, workload);  // memory is touched for the first time
       if (!comm_.models_compute()) workload.Check(comm_, *contenders.back().part, spec.Text());
     }
     // In turns: whatever changes on the machine meanwhile meets all of them.
     for (int64_t i = 0; i < request_.repeat; ++i) {
-      for (Contender& contender : contenders)
+      for (Contender& contender : contenders) {
+        say(contender.spec);
         contender.repeats.push_back(RunOnce(executor, *contender.part, workload));
+      }
     }
+    progress.reset();
     for (Contender& contender : contenders) Report(contender);
     if (trace_) WriteTrace(request_.trace, comm_, *trace_);
     return std::move(table_);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <set>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -38,10 +39,49 @@ std::string WithDashes(std::string arg) {
   return arg;
 }
 
+// "--video-frames" -> "video", "frames"; not what stands in many, as "no" does.
+std::set<std::string_view> PartsOf(std::string_view flag) {
+  std::set<std::string_view> parts;
+  while (!flag.empty()) {
+    const size_t end = std::min(flag.find('-'), flag.size());
+    if (end > 2) parts.insert(flag.substr(0, end));
+    flag.remove_prefix(std::min(end + 1, flag.size()));
+  }
+  return parts;
+}
+
+// The shortest of those with the most parts in common with `wanted`: --frames for --video-frames.
+// "": none has any.
+std::string RelatedWord(std::string_view wanted, const std::vector<std::string>& words) {
+  const std::set<std::string_view> parts = PartsOf(wanted);
+  std::string related;
+  int64_t most = 0;
+  for (const std::string& word : words) {
+    int64_t shared = 0;
+    for (std::string_view part : PartsOf(word)) shared += parts.contains(part) ? 1 : 0;
+    if (shared < most || shared == 0) continue;
+    if (shared > most || word.size() < related.size()) related = word;
+    most = shared;
+  }
+  return related;
+}
+
 // "; did you mean X?" for a word that is close to `wanted`, else "".
 std::string Suggestion(std::string_view wanted, const std::vector<std::string>& words) {
-  const std::string word = NearestWord(wanted, words, std::max<size_t>(2, wanted.size() / 3));
+  std::string word = NearestWord(wanted, words, std::max<size_t>(2, wanted.size() / 3));
+  if (word.empty()) word = RelatedWord(wanted, words);
   return word.empty() ? "" : fmt::format("; did you mean {}?", word);
+}
+
+// Whoever adds a flag to a long line means it; CLI11 would complain.
+void TakeLastOfRepeated(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) continue;
+    if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw) {
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    }
+  }
+  for (CLI::App* command : app.get_subcommands({})) TakeLastOfRepeated(*command);
 }
 
 std::string CommandPath(const CLI::App& app) {
@@ -142,9 +182,7 @@ class ArgumentWalk {
     throw InputError("unexpected argument {} {}", text.substr(text.rfind(": ") + 2), hint);
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
-    const bool missing = text.find("missing") != text.npos;
-    throw InputError("{}: {} {}", text.substr(0, text.find(':')),
-                     missing ? "a value is missing" : "given more than once", hint);
+    throw InputError("{}: a value is missing {}", text.substr(0, text.find(':')), hint);
   }
   const std::vector<std::string> names = CommandNames(command);
   if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !names.empty()) {
@@ -182,6 +220,7 @@ void SilenceStdout() {
 }  // namespace
 
 void ParseArguments(CLI::App& app, std::vector<std::string> args) {
+  TakeLastOfRepeated(app);
   const ArgumentWalk walk(app, std::move(args));
   try {  // CLI11 wants them reversed
     app.parse(std::vector<std::string>(walk.args().rbegin(), walk.args().rend()));

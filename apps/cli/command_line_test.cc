@@ -65,6 +65,9 @@ TEST(CommandLine, SuggestsTheNearestName) {
   EXPECT_NE(RunWith({"--verzion"}).err.find("did you mean --version?"), std::string::npos);
   EXPECT_NE(RunWith({"bensh"}).err.find("did you mean bench?"), std::string::npos);
   EXPECT_EQ(RunWith({"--something-else"}).err.find("did you mean"), std::string::npos);
+  EXPECT_NE(RunWith({"generate", "--frames", "5"}).err.find("did you mean --num-frames?"),
+            std::string::npos);
+  EXPECT_NE(RunWith({"generate", "--dry"}).err.find("did you mean --dry-run?"), std::string::npos);
 }
 
 // A value may look like a flag, as long as it is none.

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "equitile/io/json_value.h"
+
 namespace equitile {
 
 // Fit for text and for attributes in double quotes.
@@ -21,6 +23,21 @@ inline std::string HtmlEscaped(std::string_view text) {
     }
   }
   return escaped;
+}
+
+// JSON for a page's <script>. No '<', so that no name can end the script it stands in; bytes that
+// are no UTF-8 are replaced.
+inline std::string ScriptText(const Json& json) {
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string safe;
+  safe.reserve(text.size());
+  for (char c : text) {
+    if (c == '<')
+      safe += "\\u003c";
+    else
+      safe += c;
+  }
+  return safe;
 }
 
 }  // namespace equitile

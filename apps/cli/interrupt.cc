@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <string_view>
@@ -16,12 +18,19 @@ struct sigaction old_int, old_term;
 // A step or some frames may take a minute, in which someone at a terminal would see nothing happen.
 constexpr std::string_view kNote = "\nequitile: ending in order; once more: at once\n";
 
+// A handler may not allocate.
+char own_note[8192];
+volatile std::sig_atomic_t own_note_size = 0;
+
 extern "C" void NoteInterrupt(int signal) {
   interrupted = 1;
   std::signal(signal, SIG_DFL);
-  if (at_terminal == 0) return;
+  const bool has_own = own_note_size > 0;
+  if (at_terminal == 0 && !has_own) return;
   const int error = errno;
-  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, kNote.data(), kNote.size());
+  const char* note = has_own ? own_note : kNote.data();
+  const size_t size = has_own ? static_cast<size_t>(own_note_size) : kNote.size();
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, note, size);
   errno = error;
 }
 
@@ -39,8 +48,18 @@ InterruptWatch::InterruptWatch() {
 }
 
 InterruptWatch::~InterruptWatch() {
+  own_note_size = 0;
   sigaction(SIGINT, &old_int, nullptr);
   sigaction(SIGTERM, &old_term, nullptr);
+}
+
+void InterruptWatch::SetNote(std::string_view line) {
+  own_note_size = 0;  // a signal between the two lines finds none
+  const size_t size = std::min(line.size(), sizeof(own_note) - 1);
+  std::copy_n(line.begin(), size, own_note);
+  own_note[size] = '\n';
+  std::atomic_signal_fence(std::memory_order_release);
+  own_note_size = static_cast<std::sig_atomic_t>(size + 1);
 }
 
 bool InterruptWatch::Requested() { return interrupted != 0; }

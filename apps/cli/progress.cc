@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
+
+#include "equitile/base/duration.h"
 
 namespace equitile {
 namespace {
@@ -12,12 +16,22 @@ std::chrono::steady_clock::duration Seconds(double seconds) {
       std::chrono::duration<double>(seconds));
 }
 
-// At most `columns` bytes, without cutting a UTF-8 letter in two.
-std::string Cut(std::string line, size_t columns) {
-  if (line.size() <= columns) return line;
-  while (columns > 0 && (static_cast<unsigned char>(line[columns]) & 0xC0) == 0x80) --columns;
-  line.resize(columns);
+// At most `columns` letters of UTF-8, one column each.
+std::string Cut(std::string line, int64_t columns) {
+  for (size_t i = 0; i < line.size(); ++i) {
+    const bool begins = (static_cast<unsigned char>(line[i]) & 0xC0) != 0x80;
+    if (begins && columns-- == 0) {
+      line.resize(i);
+      break;
+    }
+  }
   return line;
+}
+
+std::string Repeated(std::string_view sign, int64_t count) {
+  std::string text;
+  for (int64_t i = 0; i < count; ++i) text += sign;
+  return text;
 }
 
 }  // namespace
@@ -28,11 +42,20 @@ Progress::Progress(std::string what, Options options)
       terminal_(Terminal::Of(options.stream)),
       next_(begin_ + Seconds(options.quiet_seconds)) {}
 
-Progress::~Progress() {
-  if (shown_ && terminal_.interactive) {
-    fmt::print(options_.stream, "\r\x1b[K");
-    std::fflush(options_.stream);
-  }
+void Progress::Head(std::string line) {
+  head_ = std::move(line);
+  if (terminal_.interactive) PrintHead();
+}
+
+void Progress::PrintHead() {
+  if (!head_.empty()) fmt::print(options_.stream, "{}\n", std::exchange(head_, ""));
+}
+
+void Progress::Clear() {
+  if (!shown_ || !terminal_.interactive) return;
+  fmt::print(options_.stream, "\r\x1b[K");
+  std::fflush(options_.stream);
+  shown_ = false;
 }
 
 bool Progress::IsTime() {
@@ -46,22 +69,34 @@ void Progress::Show(std::string_view line) {
   if (IsTime()) Draw(std::string(line));
 }
 
+void Progress::ShowBar(std::string_view what, double part, std::string_view detail) {
+  if (!IsTime()) return;
+  constexpr int64_t kBar = 20;
+  std::string bar;
+  if (terminal_.interactive) {
+    const int64_t full = std::clamp<int64_t>(std::llround(part * kBar), 0, kBar);
+    bar = " " + Repeated(terminal_.unicode ? "█" : "#", full) +
+          Repeated(terminal_.unicode ? "░" : "-", kBar - full);
+  }
+  Draw(fmt::format("{}{}{}{}", what, bar, detail.empty() ? "" : "  ", detail));
+}
+
 void Progress::Report(int64_t done, int64_t total, std::string_view detail) {
   if (!IsTime()) return;
   std::string line = fmt::format("{}: {}/{}", what_, done, total);
   if (done > 0) {
     const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
-    line += fmt::format(", {:.1f} s left",
-                        elapsed / static_cast<double>(done) * static_cast<double>(total - done));
+    line += fmt::format(", {} left", DurationText(elapsed / static_cast<double>(done) *
+                                                  static_cast<double>(total - done)));
   }
   if (!detail.empty()) line += fmt::format(", {}", detail);
   Draw(std::move(line));
 }
 
 void Progress::Draw(std::string line) {
+  PrintHead();
   if (terminal_.interactive) {
-    fmt::print(options_.stream, "\r\x1b[K{}",
-               Cut(line, static_cast<size_t>(terminal_.columns) - 1));
+    fmt::print(options_.stream, "\r\x1b[K{}", Cut(std::move(line), terminal_.columns - 1));
   } else {
     fmt::print(options_.stream, "{}\n", line);
   }

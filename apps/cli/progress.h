@@ -23,22 +23,31 @@ class Progress {
 
   explicit Progress(std::string what) : Progress(std::move(what), Options()) {}
   Progress(std::string what, Options options);
-  ~Progress();  // takes the line away
+  ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // "what: 3/20, 12.3 s left, detail"
+  // "what: 3/20, 12 s left, detail"
   void Report(int64_t done, int64_t total, std::string_view detail = {});
   // A line of the caller's own words, where it is time for one.
   void Show(std::string_view line);
+  // The same with a bar on a terminal: "step 7/20 ███████░░░░░░░░░░░░░  1.83 s/it"
+  void ShowBar(std::string_view what, double part, std::string_view detail);
+
+  // A line that says once what this is about: at once on a terminal, elsewhere with the first
+  // report, so that short work is silent.
+  void Head(std::string line);
+  // Takes the line away, for whoever prints something else now.
+  void Clear();
 
  private:
   bool IsTime();
+  void PrintHead();
   void Draw(std::string line);
 
   using Clock = std::chrono::steady_clock;
 
-  std::string what_;
+  std::string what_, head_;
   Options options_;
   Terminal terminal_;
   Clock::time_point begin_ = Clock::now();

@@ -1,7 +1,10 @@
 #include "apps/cli/progress.h"
 
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 
 namespace equitile {
@@ -34,6 +37,69 @@ TEST(Progress, PlainLinesWhereNobodyLooks) {
     progress.Report(1, 20, "layer 1");  // too soon after the first
   }
   EXPECT_EQ(Contents(file.get()), "searching: 0/20, layer 0\n");
+}
+
+TEST(Progress, SaysFirstWhatItIsAbout) {
+  File quiet(std::tmpfile(), std::fclose), file(std::tmpfile(), std::fclose);
+  {
+    Progress progress("", {.stream = quiet.get()});
+    progress.Head("a video");
+    progress.ShowBar("step 1/4", 0.25, "");
+  }
+  EXPECT_EQ(Contents(quiet.get()), "");  // too short for a word
+  {
+    Progress progress("", {.stream = file.get(), .quiet_seconds = 0.0, .repeat_seconds = 0.0});
+    progress.Head("a video");
+    progress.ShowBar("step 1/4", 0.25, "1.5 s/it");
+    progress.ShowBar("step 2/4", 0.5, "");
+  }
+  EXPECT_EQ(Contents(file.get()), "a video\nstep 1/4  1.5 s/it\nstep 2/4\n");
+}
+
+// A terminal that nobody looks at: what it is sent.
+class PseudoTerminal {
+ public:
+  PseudoTerminal() {
+    int controller = -1, terminal = -1;
+    winsize size{.ws_row = 24, .ws_col = 60, .ws_xpixel = 0, .ws_ypixel = 0};
+    EXPECT_EQ(openpty(&controller, &terminal, nullptr, nullptr, &size), 0);
+    controller_ = controller;
+    stream_ = fdopen(terminal, "w");
+  }
+  ~PseudoTerminal() {
+    std::fclose(stream_);
+    close(controller_);
+  }
+  std::FILE* stream() { return stream_; }
+  std::string Sent() {
+    std::fflush(stream_);
+    std::string text(10000, '\0');
+    text.resize(static_cast<size_t>(read(controller_, text.data(), text.size())));
+    return text;
+  }
+
+ private:
+  int controller_ = -1;
+  std::FILE* stream_ = nullptr;
+};
+
+TEST(Progress, ABarThatGoesBeforeOthersPrint) {
+  PseudoTerminal terminal;
+  Progress progress("", {.stream = terminal.stream(), .quiet_seconds = 0, .redraw_seconds = 0});
+  progress.Head("a video");
+  EXPECT_EQ(terminal.Sent(), "a video\r\n");
+  progress.ShowBar("step 5/20", 0.25, "1.5 s/it  and more than sixty columns can hold");
+  const std::string bar = terminal.Sent();
+  EXPECT_TRUE(bar.starts_with("\r\x1b[Kstep 5/20 ")) << bar;
+  const bool unicode = Terminal::Of(terminal.stream()).unicode;
+  const std::string full = unicode ? "█████░" : "#####-";
+  EXPECT_NE(bar.find(full), std::string::npos) << bar;
+  const auto letters = std::count_if(bar.begin() + 4, bar.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  });
+  EXPECT_EQ(letters, 59);  // the last column stays free: some terminals would go to the next line
+  progress.Clear();
+  EXPECT_EQ(terminal.Sent(), "\r\x1b[K");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "equitile/comm/mpi/launch.h"
+
 namespace equitile {
 namespace {
 
@@ -31,7 +33,7 @@ bool LocaleIsUtf8() {
 Terminal Terminal::Of(std::FILE* stream) {
   Terminal terminal;
   const int fd = fileno(stream);
-  terminal.interactive = isatty(fd) == 1;
+  terminal.interactive = isatty(fd) == 1 && !mpi::LaunchedRank();
   terminal.color =
       terminal.interactive && Environment("NO_COLOR").empty() && Environment("TERM") != "dumb";
   terminal.unicode = LocaleIsUtf8();

@@ -10,9 +10,11 @@
 namespace equitile {
 
 struct Terminal {
-  bool interactive = false;  // a person is looking: a line may be redrawn
-  bool color = false;        // interactive, and neither NO_COLOR nor a dumb terminal says otherwise
-  bool unicode = true;       // the locale is UTF-8
+  // A person is looking: a line may be redrawn. Never under a launcher, which gives its processes
+  // terminals also where it writes to a file itself.
+  bool interactive = false;
+  bool color = false;   // interactive, and neither NO_COLOR nor a dumb terminal says otherwise
+  bool unicode = true;  // the locale is UTF-8
   int64_t columns = 80;
 
   static Terminal Of(std::FILE* stream);

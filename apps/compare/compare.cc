@@ -1,7 +1,9 @@
 // `equitile compare`: how alike two videos, two folders of pictures or two files of latents are.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -23,7 +25,7 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  equitile compare a.mp4 b.mp4                    PSNR and SSIM, mean and worst frame\n"
     "  equitile compare frames_a/ frames_b/ --json     folders of PNG, every frame\n"
-    "  equitile compare a.mp4 b.mp4 --html report.html frames side by side, and the difference\n"
+    "  equitile compare a.mp4 b.mp4 --html report.html side by side, and the difference\n"
     "  equitile compare a.safetensors b.safetensors    latents\n"
     "  equitile compare --prompts prompts.txt --a \"--attention dense\" --b \"--attention "
     "mask:m.npy\"\n"
@@ -34,8 +36,9 @@ constexpr const char* kExamples =
     "--b\n"
     "                                                  are compared with one a";
 
-// In a page of pictures: enough to see, few enough to open.
-constexpr size_t kShownFrames = 12;
+// In a page of pictures: all frames of a short video, at least enough to see of a long one, few
+// enough to open.
+constexpr int64_t kShownPixels = 8'000'000, kLeastShownFrames = 12;
 
 struct CompareOptions {
   std::string a, b, html;
@@ -45,13 +48,16 @@ struct CompareOptions {
 
 struct ComparedVideos {
   VideoComparison comparison;
-  std::vector<FramePair> pairs;  // with --html: those to be shown
+  int64_t pixels = 0;                               // of a frame
+  std::optional<double> fps;                        // of the first
+  std::vector<std::string> pictures_a, pictures_b;  // with --html: of those to be shown
 };
 
 // Two passes where pictures are wanted: which frame is the worst is known at the end.
 ComparedVideos CompareVideos(const CompareOptions& options, const std::set<int64_t>& wanted) {
   const auto a = OpenVideoReader(options.a), b = OpenVideoReader(options.b);
   ComparedVideos result;
+  result.fps = a->Fps();
   RgbImage image_a, image_b;
   for (int64_t frame = 0;; ++frame) {
     const bool more_a = a->Next(image_a), more_b = b->Next(image_b);
@@ -61,17 +67,21 @@ ComparedVideos CompareVideos(const CompareOptions& options, const std::set<int64
     }
     if (!more_a) break;
     result.comparison.Add(image_a, image_b);
-    if (wanted.contains(frame)) result.pairs.push_back({frame, image_a, image_b});
+    result.pixels = image_a.height * image_a.width;
+    if (!wanted.contains(frame)) continue;
+    result.pictures_a.push_back(PictureText(image_a));
+    result.pictures_b.push_back(PictureText(image_b));
   }
   if (result.comparison.frames().empty()) throw InputError("{}: no frames", options.a);
   return result;
 }
 
-std::set<int64_t> FramesToShow(const VideoComparison& comparison) {
-  const size_t count = comparison.frames().size();
-  std::set<int64_t> frames = {comparison.WorstFrame()};
-  const size_t even = std::min(count, kShownFrames);
-  for (size_t i = 0; i < even; ++i) frames.insert(static_cast<int64_t>(i * count / even));
+std::set<int64_t> FramesToShow(const ComparedVideos& videos) {
+  const int64_t count = std::ssize(videos.comparison.frames());
+  std::set<int64_t> frames = {videos.comparison.WorstFrame()};
+  const int64_t even =
+      std::min(count, std::max(kLeastShownFrames, kShownPixels / (2 * videos.pixels)));
+  for (int64_t i = 0; i < even; ++i) frames.insert(i * count / even);
   return frames;
 }
 
@@ -79,12 +89,37 @@ std::string Decibels(const std::optional<double>& psnr) {
   return psnr.has_value() ? fmt::format("{:.2f} dB", *psnr) : "identical";
 }
 
+// "a.mp4"; "frames/" -> "frames".
+std::string FileName(const std::string& path) {
+  const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
+  return (normal.has_filename() ? normal : normal.parent_path()).filename().string();
+}
+
+void WritePage(const CompareOptions& options, const ComparedVideos& videos) {
+  const std::set<int64_t> wanted = FramesToShow(videos);
+  ComparedVideos shown = CompareVideos(options, wanted);
+  const VideoComparison& comparison = videos.comparison;
+  const std::string a = FileName(options.a), b = FileName(options.b);
+  ComparePage page{.title = fmt::format("{} and {}", a, b)};
+  page.fps = std::max<int64_t>(1, std::llround(videos.fps.value_or(static_cast<double>(page.fps))));
+  page.facts = {
+      {"frames",
+       fmt::format("{}, {} identical", comparison.frames().size(), comparison.IdenticalFrames())},
+      {"PSNR", fmt::format("{} on average, {} at worst (frame {})", Decibels(comparison.PsnrMean()),
+                           Decibels(comparison.PsnrMin()), comparison.WorstFrame())},
+      {"SSIM", fmt::format("{:.4f} on average", comparison.SsimMean())}};
+  page.rows.push_back(PageRowJson({.name = "",
+                                   .frames = {wanted.begin(), wanted.end()},
+                                   .screens = {{.label = a, .frames = std::move(shown.pictures_a)},
+                                               {.label = b, .frames = std::move(shown.pictures_b)}},
+                                   .curves = {comparison}}));
+  WriteTextFile(options.html, ComparePageText(page));
+}
+
 void RunVideos(const CompareOptions& options) {
-  const VideoComparison comparison = CompareVideos(options, {}).comparison;
-  if (!options.html.empty()) {
-    const ComparedVideos shown = CompareVideos(options, FramesToShow(comparison));
-    WriteTextFile(options.html, ComparePage(options.a, options.b, comparison, shown.pairs));
-  }
+  const ComparedVideos videos = CompareVideos(options, {});
+  const VideoComparison& comparison = videos.comparison;
+  if (!options.html.empty()) WritePage(options, videos);
   if (options.json) return PrintJson(comparison.ToJson());
   const auto& worst = comparison.frames()[static_cast<size_t>(comparison.WorstFrame())];
   fmt::print("{}, {} identical\n", Counted(std::ssize(comparison.frames()), "frame"),
@@ -142,8 +177,8 @@ void CompareGenerated(CompareOptions& options, bool both_sides) {
     throw InputError("--prompts: give --a and --b too, the flags of generate for each side");
   }
   if (!options.a.empty()) throw InputError("{}: not with --prompts", options.a);
-  if (!options.html.empty()) throw InputError("--html: not with --prompts");
   options.prompts.json = options.json;
+  options.prompts.html = options.html;
   RunComparePrompts(options.prompts);
 }
 
@@ -173,7 +208,10 @@ void RegisterCompare(CLI::App& parent) {
   const char* what = "a video, a folder of .png, or latents (.safetensors)";
   compare.add_option("first", options->a, what);
   compare.add_option("second", options->b, what);
-  compare.add_option("--html", options->html, "also write a page with frames side by side here")
+  compare
+      .add_option("--html", options->html,
+                  "also write a page here that shows both side by side; with --prompts the videos "
+                  "are kept beside it, in FILE-videos")
       ->type_name("FILE");
   const CLI::Option* prompts =
       compare.add_option("--prompts", options->prompts.prompts,

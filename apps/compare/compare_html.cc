@@ -1,10 +1,10 @@
 #include "apps/compare/compare_html.h"
 
-#include <fmt/format.h>
-
-#include <algorithm>
+#include <cmath>
 
 #include "apps/cli/html.h"
+#include "apps/cli/page_style.h"
+#include "apps/compare/compare_html_template.h"
 #include "equitile/base/base64.h"
 
 namespace equitile {
@@ -13,66 +13,56 @@ namespace {
 // Small differences are what one looks for; this makes a difference of 16 levels half white.
 constexpr int kGain = 8;
 
-RgbImage Difference(const RgbImage& a, const RgbImage& b) {
-  RgbImage image = a;
-  for (size_t i = 0; i < a.pixels.size(); ++i) {
-    image.pixels[i] =
-        static_cast<uint8_t>(std::min(255, kGain * std::abs(int{a.pixels[i]} - b.pixels[i])));
+// Rounded to what a chart can show.
+double Rounded(double value, double unit) { return std::round(value / unit) * unit; }
+
+Json CurveJson(const std::string& label, const VideoComparison& comparison) {
+  Json psnr = Json::array(), ssim = Json::array();
+  for (const FrameComparison& frame : comparison.frames()) {
+    psnr.push_back(frame.psnr ? Json(Rounded(*frame.psnr, 1e-3)) : Json(nullptr));
+    ssim.push_back(Rounded(frame.ssim, 1e-5));
   }
-  return image;
-}
-
-std::string Picture(const RgbImage& image) {
-  const std::vector<std::byte> png = EncodePng(image);
-  return fmt::format("<td><img src=\"data:image/png;base64,{}\"></td>",
-                     Base64({reinterpret_cast<const uint8_t*>(png.data()), png.size()}));
-}
-
-std::string PsnrText(const std::optional<double>& psnr) {
-  return psnr.has_value() ? fmt::format("{:.2f} dB", *psnr) : "identical";
-}
-
-// PSNR over time, higher is better; identical frames touch the upper edge.
-std::string Chart(const VideoComparison& comparison) {
-  constexpr double kWidth = 720, kHeight = 90, kTop = 60;  // dB at the upper edge
-  const auto& frames = comparison.frames();
-  std::string points;
-  for (size_t f = 0; f < frames.size(); ++f) {
-    const double db = std::clamp(frames[f].psnr.value_or(kTop), 0.0, kTop);
-    const double x = kWidth * (static_cast<double>(f) + 0.5) / static_cast<double>(frames.size());
-    points += fmt::format("{:.1f},{:.1f} ", x, kHeight * (1.0 - db / kTop));
-  }
-  return fmt::format(
-      "<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\"><rect width=\"{0}\" "
-      "height=\"{1}\" class=\"back\"/><polyline points=\"{2}\" class=\"line\"/></svg>"
-      "<p class=\"note\">PSNR per frame, 0 to {3} dB</p>",
-      kWidth, kHeight, points, kTop);
+  return {{"label", label}, {"psnr", std::move(psnr)}, {"ssim", std::move(ssim)}};
 }
 
 }  // namespace
 
-std::string ComparePage(const std::string& name_a, const std::string& name_b,
-                        const VideoComparison& comparison, const std::vector<FramePair>& shown) {
-  const std::string a = HtmlEscaped(name_a), b = HtmlEscaped(name_b);
-  std::string page = fmt::format(
-      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0} and {1}</title><style>"
-      "body{{font:15px system-ui,sans-serif;margin:2em;background:#fff;color:#222}}"
-      "td,th{{padding:4px 8px 4px 0;text-align:left;vertical-align:top}}img{{max-width:30vw;"
-      "min-width:160px;image-rendering:pixelated}}.note{{color:#777}}.back{{fill:#f2f2f2}}"
-      ".line{{fill:none;stroke:#06c;stroke-width:2}}</style><h1>{0} and {1}</h1>"
-      "<p>{2} frames, {3} identical. PSNR {4} on average, {5} at worst (frame {6}). SSIM {7:.4f} "
-      "on average.</p>{8}<table><tr><th>frame</th><th>{0}</th><th>{1}</th><th>difference, times "
-      "{9}</th></tr>",
-      a, b, comparison.frames().size(), comparison.IdenticalFrames(),
-      PsnrText(comparison.PsnrMean()), PsnrText(comparison.PsnrMin()), comparison.WorstFrame(),
-      comparison.SsimMean(), Chart(comparison), kGain);
-  for (const FramePair& pair : shown) {
-    const FrameComparison& frame = comparison.frames()[static_cast<size_t>(pair.frame)];
-    page += fmt::format("<tr><td>{}<br>{}<br>SSIM {:.4f}</td>", pair.frame, PsnrText(frame.psnr),
-                        frame.ssim) +
-            Picture(pair.a) + Picture(pair.b) + Picture(Difference(pair.a, pair.b)) + "</tr>\n";
+std::string PictureText(const RgbImage& image) {
+  const std::vector<std::byte> png = EncodePng(image);
+  return "data:image/png;base64," +
+         Base64({reinterpret_cast<const uint8_t*>(png.data()), png.size()});
+}
+
+Json PageRowJson(const PageRow& row) {
+  Json screens = Json::array(), curves = Json::array();
+  for (size_t i = 0; i < row.screens.size(); ++i) {
+    const PageScreen& screen = row.screens[i];
+    Json json = {{"label", screen.label}};
+    if (screen.video.empty()) {
+      json["frames"] = screen.frames;
+    } else {
+      json["video"] = screen.video;
+    }
+    screens.push_back(std::move(json));
+    if (i > 0) curves.push_back(CurveJson(screen.label, row.curves[i - 1]));
   }
-  return page + "</table></html>\n";
+  return {{"name", row.name},
+          {"worst", row.curves.front().WorstFrame()},
+          {"frames", row.frames},
+          {"screens", std::move(screens)},
+          {"curves", std::move(curves)}};
+}
+
+std::string ComparePageText(const ComparePage& page) {
+  Json facts = Json::array();
+  for (const auto& [name, text] : page.facts) facts.push_back(Json::array({name, text}));
+  const Json data = {{"title", page.title},
+                     {"fps", page.fps},
+                     {"gain", kGain},
+                     {"facts", std::move(facts)},
+                     {"rows", page.rows}};
+  return std::string(kComparePageHead) + kPageStyle + kComparePageBody + ScriptText(data) +
+         kComparePageTail;
 }
 
 }  // namespace equitile

@@ -1,20 +1,46 @@
-// `equitile compare --html`: frames side by side and their difference, as one page that needs
-// nothing but a browser.
+// `equitile compare --html`: videos side by side, to be played or looked at frame by frame, with
+// their difference and their curves, as one page that needs nothing but a browser.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "equitile/io/json_value.h"
+#include "equitile/io/png.h"
 #include "equitile/quality/video_comparison.h"
 
 namespace equitile {
 
-struct FramePair {
-  int64_t frame = 0;
-  RgbImage a, b;
+// One video, which is in the page as pictures or lies beside it.
+struct PageScreen {
+  std::string label;
+  std::vector<std::string> frames = {};  // PictureText
+  std::string video = {};                // a path from the page
 };
 
-std::string ComparePage(const std::string& name_a, const std::string& name_b,
-                        const VideoComparison& comparison, const std::vector<FramePair>& shown);
+// For an <img>.
+std::string PictureText(const RgbImage& image);
+
+// A row of screens, the first of which is what the others are compared with.
+struct PageRow {
+  std::string name;
+  std::vector<int64_t> frames;  // that are shown, of all
+  std::vector<PageScreen> screens;
+  std::vector<VideoComparison> curves;  // [screens - 1]
+};
+
+// Rows as JSON, so that pictures are held once.
+Json PageRowJson(const PageRow& row);
+
+struct ComparePage {
+  std::string title;
+  int64_t fps = 16;
+  std::vector<std::pair<std::string, std::string>> facts;  // name, text
+  Json rows = Json::array();                               // of PageRowJson
+};
+
+std::string ComparePageText(const ComparePage& page);
 
 }  // namespace equitile

@@ -183,10 +183,10 @@ void RunHere(const Sides& sides, CompareReport& report) {
 }
 
 // Throws InputError where frames could not be written into it.
-void MakeFolder(const std::filesystem::path& folder) {
+void MakeFolder(const std::filesystem::path& folder, const char* flag) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw InputError("--save-frames {}: {}", folder.string(), error.message());
+  if (error) throw InputError("{} {}: {}", flag, folder.string(), error.message());
   CheckWritable(folder / "00000.png");
 }
 
@@ -195,14 +195,19 @@ void MakeFolder(const std::filesystem::path& folder) {
 void RunComparePrompts(const ComparePrompts& options) {
   ReadPrompts(options.prompts);  // what is wrong with it is no side's fault
   const Sides sides = MakeSides(options.prompts, options.a, options.b);
-  if (!options.frames.empty() && IsFirstProcess()) MakeFolder(options.frames);
-  CompareReport report(sides, options.frames, options.json);
+  if (!options.frames.empty() && IsFirstProcess()) MakeFolder(options.frames, "--save-frames");
+  if (!options.html.empty() && IsFirstProcess()) {
+    CheckWritable(options.html);
+    MakeFolder(VideosOf(options.html), "--html");
+  }
+  CompareReport report(sides,
+                       {.frames = options.frames, .html = options.html, .json = options.json});
   if (UnderLauncher()) {
     RunUnderLauncher(sides, report);
   } else {
     RunHere(sides, report);
   }
-  if (IsFirstProcess()) report.Print();
+  if (IsFirstProcess()) report.Finish();
 }
 
 }  // namespace equitile

@@ -12,6 +12,7 @@ struct ComparePrompts {
   std::string a;                 // flags of generate
   std::vector<std::string> b;    // the same for each side that is compared with a; at least one
   std::filesystem::path frames;  // a folder for all frames; empty: they are not kept
+  std::filesystem::path html;    // a page, with videos beside it; empty: none
   bool json = false;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/cli/table.h"
+#include "apps/compare/compare_html.h"
 #include "equitile/base/hash.h"
 #include "equitile/io/video_writer.h"
 #include "equitile/quality/mean_interval.h"
@@ -24,7 +25,7 @@ Json IntervalJson(const std::optional<MeanInterval>& interval, size_t prompts) {
           {"prompts", prompts}};
 }
 
-std::string Words(const MeanInterval& interval, int decimals, const char* unit) {
+std::string IntervalText(const MeanInterval& interval, int decimals, const char* unit) {
   std::string text = fmt::format("{:.{}f}{}", interval.mean, decimals, unit);
   if (!interval.low) return text + "  (one prompt: no interval)";
   return text + fmt::format("  (95 %: {:.{}f} to {:.{}f})", *interval.low, decimals, *interval.high,
@@ -38,14 +39,18 @@ std::string HashText(const MadeVideo& video) {
 
 }  // namespace
 
-CompareReport::CompareReport(const std::vector<CompareSide>& sides,
-                             std::filesystem::path frames_folder, bool json)
-    : sides_(sides), frames_folder_(std::move(frames_folder)), json_(json), made_(sides.size()) {
+std::filesystem::path VideosOf(const std::filesystem::path& html) {
+  return html.parent_path() / (html.stem().string() + "-videos");
+}
+
+CompareReport::CompareReport(const std::vector<CompareSide>& sides, ReportFiles files)
+    : sides_(sides), files_(std::move(files)), made_(sides.size()) {
   for (size_t i = 1; i < sides.size(); ++i) comparisons_.push_back({&sides[i], {}, {}, {}});
 }
 
 void CompareReport::Add(const CompareSide& side, size_t task, MadeVideo video) {
-  if (!frames_folder_.empty()) SaveFrames(side, task, video);
+  if (!files_.frames.empty()) SaveFrames(side, task, video);
+  if (!files_.html.empty()) KeepVideo(side, task, video);
   made_[side.index] = std::move(video);
   if (!made_[0]) return;
   bool complete = true;
@@ -60,10 +65,23 @@ void CompareReport::Add(const CompareSide& side, size_t task, MadeVideo video) {
 }
 
 void CompareReport::SaveFrames(const CompareSide& side, size_t task, const MadeVideo& video) const {
-  const std::filesystem::path folder = frames_folder_ / side.name / fmt::format("{:04}", task + 1);
+  const std::filesystem::path folder = files_.frames / side.name / fmt::format("{:04}", task + 1);
   std::filesystem::create_directories(folder);
   const auto writer = OpenVideo(folder / "%05d.png",
                                 {.height = video.frames[0].height, .width = video.frames[0].width});
+  for (const RgbImage& frame : video.frames) writer->Add(frame.pixels);
+  writer->Finish();
+}
+
+// "b-0001.mp4"
+std::string CompareReport::VideoName(const CompareSide& side, size_t task) const {
+  return fmt::format("{}-{:04}.mp4", side.name, task + 1);
+}
+
+void CompareReport::KeepVideo(const CompareSide& side, size_t task, const MadeVideo& video) const {
+  const GenerateRequest& request = side.request;
+  const auto writer = OpenVideo(VideosOf(files_.html) / VideoName(side, task),
+                                request.VideoOf(request.tasks[task]));
   for (const RgbImage& frame : video.frames) writer->Add(frame.pixels);
   writer->Finish();
 }
@@ -94,7 +112,8 @@ void CompareReport::Compare(Comparison& comparison, size_t task, const MadeVideo
                                 {"latents_b", HashText(b)},
                                 {"sparsity_a", a.sparsity},
                                 {"sparsity_b", b.sparsity}});
-  if (json_) return;
+  if (!files_.html.empty()) comparison.videos.push_back(frames);
+  if (files_.json) return;
   fmt::print("{:>4}  PSNR {:>9}  SSIM {:.4f}  a {:.2f} s  {} {:.2f} s  speed {:.3f}  {}\n",
              task + 1, psnr ? fmt::format("{:.2f} dB", *psnr) : "identical", frames.SsimMean(),
              a.seconds, side.name, b.seconds, speed, what.prompt);
@@ -111,21 +130,54 @@ Json CompareReport::ToJson(const Comparison& comparison) const {
           {"prompts", comparison.prompts}};
 }
 
-void CompareReport::PrintWords(const Comparison& comparison) const {
-  if (comparisons_.size() > 1) {
-    fmt::print("{}: {}\n", comparison.side->name, comparison.side->flags);
+std::vector<std::pair<std::string, std::string>> CompareReport::Words(
+    const Comparison& comparison) const {
+  return {{"PSNR", comparison.psnrs.empty()
+                       ? "all frames are identical"
+                       : IntervalText(MeanWithInterval(comparison.psnrs), 2, " dB")},
+          {"SSIM", IntervalText(MeanWithInterval(comparison.ssims), 4, "")},
+          {"speed",
+           fmt::format("{}, {} over a", IntervalText(RatioWithInterval(comparison.speeds), 3, ""),
+                       comparison.side->name)}};
+}
+
+void CompareReport::WritePage() const {
+  const size_t tasks = sides_[0].request.tasks.size();
+  ComparePage page{.title = fmt::format("{} of {}", Counted(std::ssize(sides_), "way"),
+                                        Counted(static_cast<int64_t>(tasks), "prompt")),
+                   .fps = sides_[0].request.config.fps};
+  for (const CompareSide& side : sides_) page.facts.emplace_back(side.name, side.flags);
+  for (const Comparison& comparison : comparisons_) {
+    for (const auto& [name, text] : Words(comparison)) page.facts.emplace_back(name, text);
   }
-  fmt::print("PSNR   {}\n", comparison.psnrs.empty()
-                                ? "all frames are identical"
-                                : Words(MeanWithInterval(comparison.psnrs), 2, " dB"));
-  fmt::print("SSIM   {}\n", Words(MeanWithInterval(comparison.ssims), 4, ""));
-  fmt::print("speed  {}, {} over a\n", Words(RatioWithInterval(comparison.speeds), 3, ""),
-             comparison.side->name);
+  const std::filesystem::path folder = VideosOf(files_.html).filename();
+  for (size_t task = 0; task < tasks; ++task) {
+    PageRow row{
+        .name = sides_[0].request.tasks[task].prompt, .frames = {}, .screens = {}, .curves = {}};
+    for (int64_t f = 0; f < sides_[0].request.config.frames; ++f) row.frames.push_back(f);
+    for (const CompareSide& side : sides_) {
+      row.screens.push_back(
+          {.label = side.name, .video = (folder / VideoName(side, task)).string()});
+    }
+    for (const Comparison& comparison : comparisons_) row.curves.push_back(comparison.videos[task]);
+    page.rows.push_back(PageRowJson(row));
+  }
+  WriteTextFile(files_.html, ComparePageText(page));
+}
+
+void CompareReport::Finish() const {
+  if (!files_.html.empty()) WritePage();
+  Print();
 }
 
 void CompareReport::Print() const {
-  if (!json_) {
-    for (const Comparison& comparison : comparisons_) PrintWords(comparison);
+  if (!files_.json) {
+    for (const Comparison& comparison : comparisons_) {
+      if (comparisons_.size() > 1) {
+        fmt::print("{}: {}\n", comparison.side->name, comparison.side->flags);
+      }
+      for (const auto& [name, text] : Words(comparison)) fmt::print("{:<6} {}\n", name, text);
+    }
     return;
   }
   Json all = {{"a", sides_[0].flags}};

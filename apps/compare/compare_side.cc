@@ -9,7 +9,6 @@
 #include "apps/cli/shell_words.h"
 #include "apps/cli/table.h"
 #include "apps/generate/generate_flags.h"
-#include "apps/generate/recipe_flags.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/memory_estimate.h"
 
@@ -41,7 +40,7 @@ GenerateFlags ParseSide(const std::string& text) {
   RefuseOtherFlags(generate, words);
   words.insert(words.begin(), "generate");
   ParseArguments(root, std::move(words));
-  if (!flags.config.empty()) ApplyConfig(flags.config, generate);
+  CompleteFlags(generate, flags);
   if (!flags.recipe.IsSettled("seed")) {
     throw InputError("--seed {}: random seeds give videos that cannot be compared",
                      flags.recipe.Text("seed"));

@@ -8,7 +8,6 @@
 #include "apps/generate/generate_dry_run.h"
 #include "apps/generate/generate_flags.h"
 #include "apps/generate/generate_run.h"
-#include "apps/generate/recipe_flags.h"
 #include "equitile/base/error.h"
 
 namespace equitile {
@@ -18,11 +17,14 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  equitile generate -p \"a red circle bounces on a black background\" -o circle.mp4\n"
     "  equitile generate -p \"a big yellow star spins\" -o star.mp4 -W 128 -H 128 --steps 10 -s 7\n"
-    "  equitile generate -m Wan2.1-T2V-1.3B-Diffusers -p \"a cat\" -o cat.mp4 --dry-run\n"
-    "  equitile generate -p \"a cat\" -o cat.mp4 --resume     go on after a crash\n"
-    "  equitile generate --from circle.json -o again.mp4     the same bits again\n"
-    "  equitile generate --config slow.toml -p \"a cat\" -o cat.mp4\n"
-    "  mpirun -n 3 equitile generate -p \"a blue ring\" -o ring.mp4";
+    "  equitile generate -p \"a blue ring orbits\" -o ring.webm --fps 24 --crf 30\n"
+    "  equitile generate -p \"a white square grows\" -o square.mp4 --quality draft     faster\n"
+    "  equitile generate -p \"a green cross\" -o cross.png --video-frames 1     a picture\n"
+    "  equitile generate -p \"a big yellow star spins\" -o star.mp4 --resume    after a crash\n"
+    "  equitile generate --from circle.mp4 -o again.mp4     the same bits again\n"
+    "  equitile generate -m Wan2.1-T2V-1.3B-Diffusers --dry-run     what it would cost\n"
+    "  equitile generate --config slow.toml -p \"a white square grows\" -o square.mp4\n"
+    "  mpirun -n 3 equitile generate -p \"a blue ring spins\" -o ring.mp4";
 
 // The flags as they were given, except for --resume.
 std::string GivenFlags(const CLI::App& app) {
@@ -63,7 +65,7 @@ void RegisterGenerate(CLI::App& parent) {
   generate.callback([flags, &generate] {
     const std::string command =
         QuotedWord(program_invocation_name) + " generate" + GivenFlags(generate);
-    if (!flags->config.empty()) ApplyConfig(flags->config, generate);
+    CompleteFlags(generate, *flags);
     const GenerateRequest request = RequestOf(*flags);
     if (request.options.is_dry) return DryRun(*flags, request);
     RunGenerate(*flags, request, command);

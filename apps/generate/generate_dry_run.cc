@@ -6,6 +6,7 @@
 
 #include "apps/cli/table.h"
 #include "apps/plan/plan_run.h"
+#include "equitile/base/duration.h"
 #include "equitile/generate/density_estimate.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/time_estimate.h"
@@ -57,7 +58,8 @@ Seconds EstimateSeconds(const GenerateRequest& request, const DensityEstimate& d
            EstimateStepSeconds(model, shape, rates, ranks);
   };
   Seconds seconds{.steps_low = steps(density.low), .steps = steps(density.high)};
-  if (!request.tasks.front().output.empty()) {
+  const GenerateTask& task = request.tasks.front();
+  if (!task.output.empty() || task.save_latents.empty()) {
     const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
     seconds.decode = videos * EstimateDecodeSeconds(vae, config, rates, ranks);
   }
@@ -116,16 +118,18 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
       Text(bytes.Total()), Text(kProgramBytes), Text(bytes.weights), Text(bytes.activations),
       Text(bytes.attention), Text(bytes.latents), Text(bytes.vae));
   // One number, or from the least that masks may keep to everything.
-  const auto range = [&](double low, double high, int decimals) {
-    return density.IsRange() ? fmt::format("{:.{}f} to {:.{}f}", low, decimals, high, decimals)
-                             : fmt::format("{:.{}f}", high, decimals);
-  };
+  const std::string kept = density.IsRange()
+                               ? fmt::format("{:.3f} to {:.3f}", density.low, density.high)
+                               : fmt::format("{:.3f}", density.high);
   fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {}\n", planner,
-             Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho,
-             range(density.low, density.high, 3));
-  fmt::print("time             about {} s: steps {}, decoding {:.0f}\n",
-             range(seconds.Low(), seconds.High(), 0), range(seconds.steps_low, seconds.steps, 0),
-             seconds.decode);
+             Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho, kept);
+  const auto time = [&](double low, double high) {
+    return density.IsRange() ? fmt::format("{} to {}", DurationText(low), DurationText(high))
+                             : DurationText(high);
+  };
+  fmt::print("time             about {}: steps {}, decoding {}\n",
+             time(seconds.Low(), seconds.High()), time(seconds.steps_low, seconds.steps),
+             DurationText(seconds.decode));
 }
 
 }  // namespace equitile

@@ -12,6 +12,7 @@
 #include "apps/generate/recipe_flags.h"
 #include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
+#include "equitile/generate/quality_preset.h"
 #include "equitile/generate/sidecar.h"
 #include "equitile/kernel/target.h"
 #include "equitile/plan/planners/planner.h"
@@ -20,11 +21,14 @@ namespace equitile {
 namespace {
 
 void AddWhat(CLI::App& app, GenerateFlags& flags) {
-  app.add_option("--prompts", flags.options.prompts,
-                 "one video per line, `prompt` or `seed<TAB>prompt`; outputs get numbers")
+  app.add_option(
+         "--prompts,--prompt-file", flags.options.prompts,
+         "one video per line, `prompt` or `seed<TAB>prompt`, # begins a comment; outputs get "
+         "numbers, and lines without a seed --seed and the next ones")
       ->type_name("FILE");
   app.add_option("--from", flags.from,
-                 "the .json beside an earlier video: makes the same again; other flags change it")
+                 "an earlier video, or the .json beside it: makes the same again; other flags "
+                 "change it")
       ->type_name("FILE");
 }
 
@@ -102,16 +106,51 @@ void ApplyDegrees(const GenerateFlags& flags, Recipe& recipe) {
       Recipe::Source::kGiven);
 }
 
+void AddQuality(CLI::App& app, GenerateFlags& flags) {
+  app.add_option_function<std::string>(
+         "--quality",
+         [&flags](const std::string& text) {
+           flags.quality.name = ParseChoice("--quality", text, QualityNames());
+         },
+         fmt::format("a name for flags, any of which may be given beside it: {}", QualityHelp()))
+      ->type_name("WORD");
+}
+
+// Keys of the recipe whose flags were given so far.
+std::set<std::string> GivenKeys(const CLI::App& app, const Recipe& recipe) {
+  std::set<std::string> keys;
+  for (const RecipeField& field : recipe.fields()) {
+    if (field.flags.empty()) continue;
+    const CLI::Option* option = app.get_option_no_throw(field.LongFlag());
+    if (option != nullptr && option->count() > 0) keys.insert(field.key);
+  }
+  return keys;
+}
+
+// What was written beside a video stands for it.
+std::filesystem::path RecordOf(const std::filesystem::path& path) {
+  if (path.extension() == ".json") return path;
+  const std::filesystem::path beside = Beside(path, ".json");
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::exists(beside, ignored)) {
+    throw InputError("--from {}: there is no {}, which would say how it was made", path.string(),
+                     beside.string());
+  }
+  return beside;
+}
+
 }  // namespace
 
 void AddMakingFlags(CLI::App& app, GenerateFlags& flags) {
   AddRecipeFlags(app, flags.recipe, {"prompt", "output", "save_latents"});
+  AddQuality(app, flags);
   AddConfig(app, flags.config);
   AddLayout(app, flags);
 }
 
 void AddGenerateFlags(CLI::App& app, GenerateFlags& flags) {
   AddRecipeFlags(app, flags.recipe);
+  AddQuality(app, flags);
   AddConfig(app, flags.config);
   AddWhat(app, flags);
   AddLayout(app, flags);
@@ -120,15 +159,26 @@ void AddGenerateFlags(CLI::App& app, GenerateFlags& flags) {
   AddSurviving(app, flags);
 }
 
+void CompleteFlags(CLI::App& app, GenerateFlags& flags) {
+  // A preset of the command line counts more than a file's flags; one of the file less.
+  const bool is_on_command_line = !flags.quality.name.empty();
+  if (is_on_command_line) flags.quality.beside = GivenKeys(app, flags.recipe);
+  if (!flags.config.empty()) ApplyConfig(flags.config, app);
+  if (!is_on_command_line) flags.quality.beside = GivenKeys(app, flags.recipe);
+}
+
 GenerateRequest RequestOf(const GenerateFlags& flags) {
   Recipe recipe = flags.recipe;
-  if (!flags.from.empty()) ReadSidecar(flags.from, recipe);
+  if (!flags.from.empty()) ReadSidecar(RecordOf(flags.from), recipe);
   ApplyDegrees(flags, recipe);
   if (std::getenv("EQUITILE_TARGET") != nullptr) {
     recipe.Set("target", TargetName(ActiveTarget()), Recipe::Source::kGiven);
   }
   if (recipe.Text("model").empty()) {
     recipe.Set("model", FindModel("").string(), Recipe::Source::kGiven);
+  }
+  if (!flags.quality.name.empty()) {
+    ApplyQuality(flags.quality.name, flags.quality.beside, Recipe::Source::kGiven, recipe);
   }
   RunOptions options = flags.options;
   options.checkpoint_every = flags.checkpoint_every.value_or(0);

@@ -13,6 +13,7 @@
 #include "apps/cli/shell_words.h"
 #include "apps/cli/table.h"
 #include "apps/cli/trace_output.h"
+#include "equitile/base/duration.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/memory_estimate.h"
@@ -41,16 +42,17 @@ std::string PartsText(const Json& seconds) {
         std::pair("checkpoints", "checkpoints"), std::pair("decode", "decoding"),
         std::pair("write", "writing")}) {
     const double part = seconds[key].get<double>();
-    if (part >= 0.05) text += fmt::format("{}{} {:.1f}", text.empty() ? "" : ", ", name, part);
+    if (part < 0.05) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, DurationText(part));
   }
   return text.empty() ? "" : fmt::format(" ({})", text);
 }
 
 void PrintSummary(const GenerationConfig& config, const GenerateTask& task, const Json& run) {
-  fmt::print(FillsStdout(task) ? stderr : stdout, "{}: {} of {}x{}, {}, seed {}: {:.1f} s{}\n",
+  fmt::print(FillsStdout(task) ? stderr : stdout, "{}: {} of {}x{}, {}, seed {}: {}{}\n",
              task.Name().string(), Counted(config.frames, "frame"), config.width, config.height,
-             Counted(config.steps, "step"), task.seed, run["seconds"]["total"].get<double>(),
-             PartsText(run["seconds"]));
+             Counted(config.steps, "step"), task.seed,
+             DurationText(run["seconds"]["total"].get<double>()), PartsText(run["seconds"]));
 }
 
 // What was left out, where something was.
@@ -82,14 +84,48 @@ void PrintLayouts(const Json& run) {
              plans["kept"].get<int64_t>(), plans["seconds"].get<double>());
 }
 
+std::string ModelName(const CheckpointFolder& folder) {
+  std::error_code ignored;
+  const auto path = std::filesystem::absolute(folder.root(), ignored).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
+// wan-mini: 49 frames of 256x256, 20 steps, attention dense, 2 threads, avx2
+std::string HeadLine(const GenerateRequest& request, const Recipe& agreed, int32_t ranks,
+                     int threads) {
+  const GenerationConfig& config = request.config;
+  const size_t videos = request.tasks.size();
+  return fmt::format("{}: {}{} of {}x{}, {}, attention {}, {}{}, {}", ModelName(request.folder),
+                     videos > 1 ? fmt::format("{} videos of ", videos) : "",
+                     Counted(config.frames, "frame"), config.width, config.height,
+                     Counted(config.steps, "step"), agreed.Text("attention"),
+                     ranks > 1 ? fmt::format("{} of ", Counted(ranks, "rank")) : "",
+                     Counted(threads, "thread"), agreed.Text("target"));
+}
+
+// launched: processes of a launcher; 0: there is none.
+std::string HowToGoOn(int32_t launched, const std::string& command, bool goes_on,
+                      const std::string& resume_file) {
+  return fmt::format("{} with: {}{}{}{}", goes_on ? "go on" : "begin again",
+                     launched > 0 ? fmt::format("mpirun -n {} ", launched) : "", command,
+                     goes_on ? " --resume" : "",
+                     resume_file.empty() ? "" : " " + QuotedWord(resume_file));
+}
+
 // What the run of one rank says.
 class Listening {
  public:
   Listening(const GenerateFlags& flags, const GenerateRequest& request)
       : flags_(flags), request_(request) {
-    listener_.progress = [this](std::string_view line) { progress_.Show(line); };
-    listener_.remark = Remark;
+    listener_.progress = [this](const RunProgress& now) {
+      progress_.ShowBar(fmt::format("{} {}", now.what, now.count), now.part, now.detail);
+    };
+    listener_.remark = [this](std::string_view line) {
+      progress_.Clear();
+      Remark(line);
+    };
     listener_.made = [this](const GenerateTask& task, const Json& sidecar) {
+      progress_.Clear();
       if (flags_.json) return;
       PrintSummary(request_.config, task, sidecar["run"]);
       PrintSparsity(sidecar["run"], request_.sparsity.attention.Text(),
@@ -99,6 +135,22 @@ class Listening {
   }
 
   const RunListener& listener() const { return listener_; }
+
+  // On rank 0: what is about to be made, and on what.
+  void Head(const Recipe& agreed, int32_t ranks, int threads) {
+    progress_.Head(HeadLine(request_, agreed, ranks, threads));
+  }
+
+  // On rank 0 of a launcher's processes, which do not live long enough after Ctrl-C to end in
+  // order: how to go on is said at once.
+  void NoteInterrupts(int32_t launched, const std::string& command) {
+    const auto note = [launched, command](bool goes_on, const std::string& resume_file) {
+      InterruptWatch::SetNote("equitile: interrupted; " +
+                              HowToGoOn(launched, command, goes_on, resume_file));
+    };
+    note(request_.options.resumes || request_.tasks.size() > 1, request_.options.resume);
+    listener_.stored = [note] { note(true, ""); };
+  }
 
  private:
   const GenerateFlags& flags_;
@@ -129,7 +181,11 @@ void RunGenerate(const GenerateFlags& flags, const GenerateRequest& request,
   int32_t launched = 0;
   RunOnRanks(ranks, [&](Communicator& comm, int threads) {
     const Recipe agreed = AgreeOnRequest(comm, request);
-    const Listening listening(flags, request);
+    Listening listening(flags, request);
+    if (comm.rank() == 0) {
+      listening.Head(agreed, comm.size(), threads);
+      if (UnderLauncher()) listening.NoteInterrupts(comm.size(), command);
+    }
     std::optional<Trace> trace;
     if (!request.options.trace.empty()) trace.emplace(comm);
     RunOutcome mine = RunVideos(request, agreed, comm, threads,
@@ -142,11 +198,8 @@ void RunGenerate(const GenerateFlags& flags, const GenerateRequest& request,
     if (UnderLauncher()) launched = comm.size();
   });
   if (!outcome.interrupted.empty()) {
-    const std::string launcher = launched > 0 ? fmt::format("mpirun -n {} ", launched) : "";
-    std::string resume = outcome.goes_on ? " --resume" : "";
-    if (!outcome.resume.empty()) resume += " " + QuotedWord(outcome.resume);
-    throw Error("{}; {} with: {}{}{}", outcome.interrupted,
-                outcome.goes_on ? "go on" : "begin again", launcher, command, resume);
+    throw Error("{}; {}", outcome.interrupted,
+                HowToGoOn(launched, command, outcome.goes_on, outcome.resume));
   }
   if (flags.json && IsFirstProcess()) {
     PrintJson(request.options.prompts.empty() ? outcome.sidecars.front() : Json(outcome.sidecars));

@@ -20,7 +20,10 @@ void AddFlag(CLI::App& app, const RecipeField& field, Recipe& recipe) {
   if (field.type.kind == FieldKind::kSwitch) {
     app.add_flag_function(
         fmt::format("{},!--no-{}", field.flags, flag.substr(2)),
-        [set](int64_t count) { set(count > 0 ? "true" : "false"); }, field.help);
+        [set, &app, flag](int64_t) {
+          set(app.get_option(flag)->results().back() == "false" ? "false" : "true");
+        },
+        field.help);
     return;
   }
   const std::vector<std::string>& choices = field.type.choices;

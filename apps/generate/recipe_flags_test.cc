@@ -52,7 +52,7 @@ class Command {
       words.insert(words.begin(), word);
     }
     ParseArguments(root_, std::move(words));
-    if (!flags_.config.empty()) ApplyConfig(flags_.config, generate_);
+    CompleteFlags(generate_, flags_);
   }
 
   std::string Help() const { return generate_.help(); }
@@ -77,6 +77,24 @@ TEST(ANewField, IsAFlagWithHelp) {
               Command({"--sparkle", "10"});
             }),
             "--sparkle 10: must be a whole number from 0 to 9");
+}
+
+TEST(AField, HasTheValueThatWasGivenLast) {
+  EXPECT_EQ(Command({"--sparkle", "3", "--sparkle=4"}).recipe().Integer("sparkle"), 4);
+  EXPECT_EQ(Command({"--steps", "3", "--num-inference-steps", "4"}).recipe().Integer("steps"), 4);
+  const auto tiles = [](std::vector<std::string> words) {
+    return Command(std::move(words)).recipe().IsOn("vae_tiling");
+  };
+  EXPECT_TRUE(tiles({"--no-vae-tiling", "--vae-tiling"}));
+  EXPECT_FALSE(tiles({"--vae-tiling", "--vae-tiling", "--no-vae-tiling"}));
+}
+
+TEST(AField, MayHaveTheNameThatOthersGiveIt) {
+  const Command command(
+      {"--num-inference-steps", "7", "--guidance-scale", "2.5", "--num-frames", "9"});
+  EXPECT_EQ(command.recipe().Integer("steps"), 7);
+  EXPECT_EQ(command.recipe().Number("cfg_scale"), 2.5);
+  EXPECT_EQ(command.recipe().Integer("video_frames"), 9);
 }
 
 TEST(ANewField, IsAKeyOfConfigFiles) {
@@ -140,6 +158,57 @@ TEST(ANewField, IsAgreedOnByRanks) {
               });
             }).find("rank 1 has another sparkle than rank 0"),
             std::string::npos);
+}
+
+TEST(Quality, StandsForFlagsWhereItWasGiven) {
+  const TempFolder folder;
+  const auto made = [](std::vector<std::string> words) {
+    const Recipe recipe = Command(std::move(words)).Request().recipe;
+    return recipe.Text("attention") + " " + recipe.Text("dense_steps") + " " + recipe.Text("cache");
+  };
+  const auto file = [&](const std::string& text) { return folder.Write("a.toml", text).string(); };
+  const std::vector<std::string> small = {"--steps", "10"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), small.begin(), small.end());
+    return made(words);
+  };
+  EXPECT_EQ(with({}), "dense auto none");
+  EXPECT_EQ(with({"--quality", "exact"}), "dense auto none");
+  const std::string draft = with({"--quality", "draft"});
+  EXPECT_NE(draft, with({"--quality", "balanced"}));
+  EXPECT_EQ(draft.find("dense"), std::string::npos) << draft;
+  // Any flag beside it counts more, in whatever order.
+  EXPECT_EQ(
+      with({"--attention", "dense", "--quality", "draft", "--cache", "none", "--dense-steps", "3"}),
+      "dense 3 none");
+  // On the command line it counts more than a file, in a file less than the command line.
+  const std::string flags = file("attention = 'dense'\ncache = 'none'\ndense-steps = '3'\n");
+  EXPECT_EQ(with({"--quality", "draft", "--config", flags}), draft);
+  EXPECT_EQ(with({"--config", file("quality = 'draft'\n")}), draft);
+  EXPECT_NE(with({"--config", file("quality = 'draft'\ncache = 'none'\n")}).find(" none"),
+            std::string::npos);
+  EXPECT_NE(with({"--config", file("quality = 'draft'\n"), "--cache", "none"}).find(" none"),
+            std::string::npos);
+  EXPECT_EQ(Refusal([&] {
+              with({"--quality", "best"});
+            }),
+            "--quality best: must be exact or high or balanced or draft");
+}
+
+TEST(Quality, CountsMoreThanARecordAndIsWrittenOut) {
+  const TempFolder folder;
+  Recipe made = Command({"--quality", "balanced"}).Request().recipe;
+  made.Settle("weights", "f32");
+  made.Settle("target", "portable");
+  const Json sidecar = SidecarJson(made, {{"ranks", 1}});
+  EXPECT_TRUE(sidecar["parameters"]["attention"].get<std::string>().starts_with("observe"));
+  const std::string path = folder.Write("a.json", sidecar.dump()).string();
+  const auto attention = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--from", path});
+    return Command(words).Request().recipe.Text("attention");
+  };
+  EXPECT_EQ(attention({}), made.Text("attention"));
+  EXPECT_EQ(attention({"--quality", "exact"}), "dense");
 }
 
 TEST(Config, StandsForTheFlagsOfTheCommand) {

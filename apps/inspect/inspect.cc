@@ -8,8 +8,10 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
 #include "equitile/base/error.h"
+#include "equitile/generate/sidecar.h"
 #include "equitile/io/mapped_file.h"
 #include "equitile/io/pattern_file.h"
+#include "equitile/io/video_reader.h"
 
 namespace equitile {
 namespace {
@@ -23,7 +25,8 @@ constexpr const char* kExamples =
     "  equitile inspect plan.json --mask mask.npy      does every kept block get computed?\n"
     "  equitile inspect pattern.json --html map.html   which mode every head has\n"
     "  equitile inspect models/wan-mini -W 256 -H 256 --video-frames 49\n"
-    "  equitile inspect model.safetensors              tensors, shapes, dtypes";
+    "  equitile inspect model.safetensors              tensors, shapes, dtypes\n"
+    "  equitile inspect video.mp4                      frames, and how it was made";
 
 std::string_view TextOf(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -41,6 +44,15 @@ bool LooksLikeSafetensors(const MappedFile& file) {
   const auto bytes = file.bytes();
   if (bytes.size() < 9 || bytes[8] != std::byte{'{'}) return false;
   return bytes[0] != std::byte{'{'};
+}
+
+bool IsVideo(const std::string& path) {
+  try {
+    OpenVideoReader(path);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
 }
 
 void Inspect(const InspectOptions& options) {
@@ -63,13 +75,17 @@ void Inspect(const InspectOptions& options) {
     InspectTensors(options);
   } else if (pattern) {
     InspectPattern(options);
+  } else if (LooksLikeJson(file) && IsSidecar(options.path)) {
+    InspectSidecar(options);
   } else if (LooksLikeJson(file)) {
     InspectPlan(options);
+  } else if (IsVideo(options.path)) {
+    InspectVideo(options);
   } else {
     throw InputError(
         "{}: not a file that inspect knows; it takes a mask (.npy of bool or uint8, [lanes, q, kv] "
-        "or [layers, lanes, q, kv]), a plan or a pattern (.json), a checkpoint's folder or a "
-        ".safetensors file",
+        "or [layers, lanes, q, kv]), a plan, a pattern or the record of a video (.json), a video, "
+        "a checkpoint's folder or a .safetensors file",
         options.path);
   }
 }
@@ -78,12 +94,13 @@ void Inspect(const InspectOptions& options) {
 
 void RegisterInspect(CLI::App& parent) {
   CLI::App& inspect = *parent.add_subcommand(
-      "inspect", "what is in a file: a mask, a plan, a pattern or a checkpoint");
+      "inspect", "what is in a file: a mask, a plan, a pattern, a checkpoint or a video");
   auto options = std::make_shared<InspectOptions>();
   inspect
       .add_option("file", options->path,
-                  "a mask (.npy, with the .json beside it if there is one), a plan or a pattern "
-                  "(.json), a checkpoint's folder or a .safetensors file")
+                  "a mask (.npy, with the .json beside it if there is one), a plan, a pattern or "
+                  "the record of a video (.json), a video, a checkpoint's folder or a .safetensors "
+                  "file")
       ->required();
   AddNumber(
       inspect, "--layer", options->layer, {.min = 0},

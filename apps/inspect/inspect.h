@@ -24,6 +24,9 @@ void InspectMask(const InspectOptions& options);
 void InspectPlan(
     const InspectOptions& options);  // throws Error if the file contradicts itself or the mask
 
+void InspectSidecar(const InspectOptions& options);  // what `generate` writes beside a video
+void InspectVideo(const InspectOptions& options);
+
 void InspectPattern(const InspectOptions& options);
 
 void InspectCheckpoint(const InspectOptions& options);  // a folder with model_index.json

@@ -10,6 +10,7 @@
 #include "apps/plan/plan_html.h"
 #include "apps/plan/plan_request.h"
 #include "apps/plan/plan_run.h"
+#include "apps/plan/plan_text.h"
 #include "equitile/base/error.h"
 #include "equitile/io/atomic_write.h"
 #include "equitile/io/json_value.h"
@@ -32,44 +33,10 @@ constexpr const char* kExamples =
 
 struct PlanCommand {
   PlanFlags flags;
-  bool json = false, details = false;
+  bool json = false, details = false, wide = false;
   std::string out, html;
   std::optional<double> reuse_threshold;
 };
-
-Cell MovedCell(const Moved& moved) {
-  if (!moved.q_blocks) return Cell(Json(nullptr), "-");
-  return Cell(Json(*moved.q_blocks), fmt::format("{:g}+{:g}", *moved.q_blocks, *moved.kv_blocks));
-}
-
-std::string PlannerText(const PlanReport& report) {
-  return report.chosen.empty() ? report.planner
-                               : fmt::format("{} -> {}", report.planner, report.chosen);
-}
-
-void PrintTable(const std::vector<PlanReport>& reports) {
-  Table table({{"planner"},
-               {"rho"},
-               {"bound"},
-               {"moved_q+kv"},
-               {"MB/rank"},
-               {"buffer_MB"},
-               {"predicted_ms"},
-               {"compute"},
-               {"exchange"},
-               {"wait"},
-               {"planning_ms"}});
-  for (const PlanReport& report : reports) {
-    const Prediction& time = report.prediction;
-    table.Add({PlannerText(report), Cell(report.rho, 4), Cell(report.bound, 4),
-               MovedCell(report.moved), Cell(static_cast<double>(report.bytes_max) * 1e-6, 2),
-               Cell(static_cast<double>(report.buffer_bytes_max) * 1e-6, 2),
-               Cell(time.seconds * 1e3, 3), Cell(time.compute * 1e3, 3),
-               Cell(time.exchange * 1e3, 3), Cell(time.wait * 1e3, 3),
-               Cell(report.plan_seconds * 1e3, 2)});
-  }
-  fmt::print("{}", table.ToText(Terminal::Of(stdout)));
-}
 
 void PrintHead(const std::string& source, const Lanes& lanes, const BlockGrid& grid, double density,
                const PlanOptions& options) {
@@ -87,22 +54,12 @@ void PrintHead(const std::string& source, const Lanes& lanes, const BlockGrid& g
     rates += fmt::format(", cable {:g}Gb/s", cluster.cable_bytes_per_second * 8e-9);
   if (!cluster.speeds.empty())
     rates += fmt::format(", speeds {:g}", fmt::join(cluster.speeds, ","));
-  fmt::print("{}, head_dim {}; cost {} per block, {} per row\n", rates, cluster.wire.head_dim,
+  fmt::print("{}, head_dim {};\ncost {} per block, {} per row\n", rates, cluster.wire.head_dim,
              options.cost.block, options.cost.row);
 }
 
-void PrintSummary(const std::vector<MaskReport>& layers) {
-  Table table({{"planner"}, {"rho_mean"}, {"rho_max"}, {"MB/rank_max"}, {"predicted_ms"}});
-  for (const PlannerSummary& summary : SummarizeLayers(layers)) {
-    table.Add({summary.planner, Cell(summary.rho_mean, 4), Cell(summary.rho_max, 4),
-               Cell(static_cast<double>(summary.bytes_max) * 1e-6, 2),
-               Cell(summary.predicted_seconds * 1e3, 3)});
-  }
-  fmt::print("all layers together\n{}", table.ToText(Terminal::Of(stdout)));
-}
-
 void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,
-           const PlanOptions& options) {
+           const PlanOptions& options, const std::vector<PlannerSpec>& specs) {
   const bool layered = layers.size() > 1;
   if (command.json) {
     PrintJson(layered ? LayersReportJson(layers, options, command.details)
@@ -111,14 +68,13 @@ void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,
   }
   const BlockMask& first = layers.front().mask;
   PrintHead(layers.front().source, first.lanes(), first.grid(), first.Density(), options);
+  const PlanTextOptions text{.wide = command.wide, .baseline = BaselineOf(specs)};
+  if (layered) fmt::print("all layers together\n{}", SummaryText(layers, text));
   for (const MaskReport& layer : layers) {
     if (layered) fmt::print("\nlayer {}\n", *layer.layer);
-    PrintTable(layer.plans);
-    fmt::print("{}\n", WhyBest(layer.plans, 0));
-  }
-  if (layered) {
-    fmt::print("\n");
-    PrintSummary(layers);
+    fmt::print("{}", PlansText(layer.plans, text));
+    if (&layer == &layers.front()) fmt::print("{}", PlanLegend(text));
+    fmt::print("{}\n", Wrapped(WhyBest(layer.plans, 0)));
   }
 }
 
@@ -166,7 +122,7 @@ void Run(const PlanCommand& command) {
                                             best.work_per_rank));
   }
   if (!command.html.empty()) WriteTextFile(command.html, PlanPage(layers, options));
-  Print(command, layers, options);
+  Print(command, layers, options, specs);
 }
 
 }  // namespace
@@ -177,6 +133,8 @@ void RegisterPlan(CLI::App& parent) {
   auto command = std::make_shared<PlanCommand>();
   AddPlanFlags(plan, command->flags);
   AddJson(plan, command->json);
+  plan.add_flag("--wide", command->wide,
+                "all columns: moved blocks, buffers, parts of the predicted time, planning");
   plan.add_flag("--details", command->details, "with --json: owners of rows, columns and heads");
   plan.add_option("--out", command->out, "write the best plan here, for `equitile inspect`")
       ->type_name("FILE");

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 
+#include "apps/cli/html.h"
+#include "apps/cli/page_style.h"
 #include "apps/plan/plan_html_template.h"
 #include "equitile/base/base64.h"
 #include "equitile/base/range.h"
@@ -12,8 +15,10 @@
 namespace equitile {
 namespace {
 
-// Base64 makes four thirds of it; a layer of 40 heads and 512 x 512 blocks has 1.3 MB of bits.
-constexpr size_t kMaskBytes = 3'000'000;
+// Bits of masks in a page, of which base64 makes four thirds: a layer of 40 heads and 512 x 512
+// blocks still fits. A larger one is shown in cells of several blocks that fit into less, so that
+// the page, whose owners of rows grow too, stays below 2 MB.
+constexpr size_t kMaskBytes = 1'350'000, kCellBytes = 900'000;
 // More rows than this are no picture, and a ring of many ranks has as many stages as ranks.
 constexpr int32_t kTimelineRanks = 64;
 
@@ -30,20 +35,43 @@ class Shorts {
   std::vector<uint8_t> bytes_;
 };
 
-size_t MaskBytes(const BlockMask& mask) {
-  return static_cast<size_t>(mask.LaneCount() * mask.QBlocks() * CeilDiv(mask.KvBlocks(), 8));
+// In cells of `cell` x `cell` blocks.
+size_t MaskBytes(const BlockMask& mask, int64_t cell) {
+  return static_cast<size_t>(mask.LaneCount() * CeilDiv(mask.QBlocks(), cell) *
+                             CeilDiv(CeilDiv(mask.KvBlocks(), cell), 8));
 }
 
-// [lanes][q_blocks][kv_blocks] bits, the lowest of a byte first; rows start at a byte.
-std::string MaskText(const BlockMask& mask) {
+int64_t CellOf(const BlockMask& mask) {
+  if (MaskBytes(mask, 1) <= kMaskBytes) return 1;
+  int64_t cell = 2;
+  while (MaskBytes(mask, cell) > kCellBytes) ++cell;
+  return cell;
+}
+
+// Kept blocks of the cell, of all that it has.
+bool CellIsKept(const BlockMask& mask, int64_t lane, int64_t row, int64_t column, int64_t cell) {
+  int64_t kept = 0, all = 0;
+  for (int64_t q = row * cell; q < std::min((row + 1) * cell, mask.QBlocks()); ++q) {
+    for (int64_t k = column * cell; k < std::min((column + 1) * cell, mask.KvBlocks()); ++k, ++all)
+      kept += mask.Get(lane, q, k) ? 1 : 0;
+  }
+  // A dither, so that a dense region looks denser than a sparse one.
+  constexpr int64_t kThreshold[2][2] = {{1, 5}, {7, 3}};  // eighths
+  return 8 * kept >= kThreshold[row % 2][column % 2] * all && kept > 0;
+}
+
+// [lanes][rows of cells][columns of cells] bits, the lowest of a byte first; rows start at a byte.
+std::string MaskText(const BlockMask& mask, int64_t cell) {
   std::vector<uint8_t> bytes;
-  bytes.reserve(MaskBytes(mask));
+  bytes.reserve(MaskBytes(mask, cell));
+  const int64_t rows = CeilDiv(mask.QBlocks(), cell), columns = CeilDiv(mask.KvBlocks(), cell);
   for (int64_t lane = 0; lane < mask.LaneCount(); ++lane) {
-    for (int64_t row = 0; row < mask.QBlocks(); ++row) {
-      const std::span<const uint64_t> words = mask.Row(lane, row);
-      for (int64_t column = 0; column < mask.KvBlocks(); column += 8)
-        bytes.push_back(
-            static_cast<uint8_t>(words[static_cast<size_t>(column >> 6)] >> (column & 63) & 255));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < columns; ++column) {
+        if (column % 8 == 0) bytes.push_back(0);
+        if (CellIsKept(mask, lane, row, column, cell))
+          bytes.back() |= static_cast<uint8_t>(1 << column % 8);
+      }
     }
   }
   return Base64(bytes);
@@ -96,24 +124,14 @@ void AddPicture(const PlanReport& report, Json& json) {
 
 Json LayerJson(const MaskReport& layer, const PlanOptions& options, bool with_mask) {
   Json json = MaskReportJson(layer, options, /*details=*/false);
+  // A page travels: folders of this machine mean nothing elsewhere.
+  json["mask"]["source"] = std::filesystem::path(layer.source).filename().string();
   json["why"] = WhyBest(layer.plans, 0);
-  json["bits"] = with_mask ? Json(MaskText(layer.mask)) : Json(nullptr);
+  const int64_t cell = CellOf(layer.mask);
+  json["cell"] = cell;
+  json["bits"] = with_mask ? Json(MaskText(layer.mask, cell)) : Json(nullptr);
   for (size_t i = 0; i < layer.plans.size(); ++i) AddPicture(layer.plans[i], json["plans"][i]);
   return json;
-}
-
-// No '<', so that no name can end the script it stands in; bytes that are no UTF-8 are replaced.
-std::string ScriptText(const Json& json) {
-  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  std::string safe;
-  safe.reserve(text.size());
-  for (char c : text) {
-    if (c == '<')
-      safe += "\\u003c";
-    else
-      safe += c;
-  }
-  return safe;
 }
 
 }  // namespace
@@ -122,11 +140,11 @@ std::string PlanPage(const std::vector<MaskReport>& layers, const PlanOptions& o
   Json data = {{"layers", Json::array()}};
   size_t mask_bytes = 0;
   for (const MaskReport& layer : layers) {
-    mask_bytes += MaskBytes(layer.mask);
+    mask_bytes += MaskBytes(layer.mask, CellOf(layer.mask));
     const bool with_mask = &layer == &layers.front() || mask_bytes <= kMaskBytes;
     data["layers"].push_back(LayerJson(layer, options, with_mask));
   }
-  return kPlanPageHead + ScriptText(data) + kPlanPageTail;
+  return std::string(kPlanPageHead) + kPageStyle + kPlanPageBody + ScriptText(data) + kPlanPageTail;
 }
 
 }  // namespace equitile

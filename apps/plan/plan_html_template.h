@@ -3,7 +3,7 @@
 
 namespace equitile {
 
-// Between the two goes the data, as JSON in which no '<' is left.
+// Before kPageStyle.
 inline constexpr const char* kPlanPageHead = R"html(<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -12,40 +12,17 @@ inline constexpr const char* kPlanPageHead = R"html(<!DOCTYPE html>
 <meta name="color-scheme" content="light dark">
 <title>equitile plan</title>
 <style>
-:root {
-  --page: #f6f7f9; --card: #ffffff; --ink: #14181f; --soft: #5d6675; --line: #dfe3e9; --faint: #eef0f4;
-  --accent: #2457d6; --compute: #2f6fdf; --exchange: #f0a020; --wait: #d3d8e0; --critical: #d1343c; --pick: #e9f0ff;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #0e1116; --card: #171b22; --ink: #e9edf3; --soft: #97a1b1; --line: #2a313c; --faint: #1f252e;
-    --accent: #7fa8ff; --compute: #5b93f5; --exchange: #f2b143; --wait: #363e4b; --critical: #ff6b70; --pick: #1d2a44;
-  }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.45 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
-main { max-width: 1240px; margin: 0 auto; padding: 32px 24px 56px; }
-h1 { font-size: 30px; line-height: 1.15; margin: 0 0 6px; letter-spacing: -0.02em; }
-h2 { font-size: 18px; margin: 0; letter-spacing: -0.01em; }
-.soft { color: var(--soft); }
-.why { font-size: 17px; margin: 14px 0 0; max-width: 74ch; }
-section { background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 20px 22px; margin-top: 20px; }
-.top { display: flex; flex-wrap: wrap; gap: 8px 18px; align-items: baseline; justify-content: space-between; margin-bottom: 12px; }
-label { color: var(--soft); font-size: 13px; }
-select { font: inherit; color: var(--ink); background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 4px 8px; }
-.plan { display: grid; grid-template-columns: 190px minmax(0, 1fr) 300px; gap: 18px; align-items: center; width: 100%; padding: 10px 12px;
+)html";
+
+// After it, and before the data: JSON in which no '<' is left.
+inline constexpr const char* kPlanPageBody = R"html(.plan { display: grid; grid-template-columns: 190px minmax(0, 1fr) 300px; gap: 18px; align-items: center; width: 100%; padding: 10px 12px;
   border: 0; border-top: 1px solid var(--line); background: none; color: inherit; font: inherit; text-align: left; cursor: pointer; }
 .plan:hover { background: var(--faint); }
 .plan[aria-pressed="true"] { background: var(--pick); border-radius: 10px; }
 .plan b { font-size: 16px; }
-.num { font-variant-numeric: tabular-nums; }
-.small { font-size: 13px; }
 .plan svg { display: block; width: 100%; height: 58px; }
 .stack { display: flex; height: 16px; border-radius: 4px; overflow: hidden; }
 .stack i { display: block; height: 100%; }
-.key { display: inline-flex; align-items: center; gap: 6px; margin-right: 14px; font-size: 13px; color: var(--soft); }
-.key i { width: 12px; height: 12px; border-radius: 3px; display: inline-block; }
-.key i.rule { height: 0; border-radius: 0; width: 16px; border-top: 2px solid; }
 .two { display: grid; grid-template-columns: minmax(0, 620px) minmax(0, 1fr); gap: 26px; }
 canvas { display: block; width: 100%; }
 #mask { aspect-ratio: 1; image-rendering: pixelated; border: 1px solid var(--line); border-radius: 6px; }
@@ -81,7 +58,7 @@ canvas { display: block; width: 100%; }
     <span><label>Planner <select class="planner"></select></label> &ensp; <label>Head <select id="head"></select></label></span></div>
   <div class="two" id="picture">
     <div><canvas id="mask"></canvas><div class="soft small" style="margin-top:6px">Rows: query blocks. Columns: key blocks. A kept block has the colour of the
-      rank that computes its row.</div></div>
+      rank that computes its row.<span id="cells"></span></div></div>
     <div><div id="heads"></div><div class="chips num" id="chips"></div></div>
   </div>
   <p class="soft" id="no-picture" hidden>The masks of later layers are left out to keep this page small; <code>--layer</code> makes a page of one layer.</p>
@@ -138,9 +115,11 @@ function headName(lane) {
 const planName = p => p.chosen ? `${p.planner} → ${p.chosen}` : p.planner;
 const maskBits = () => once(layer(), () => bytesOf(layer().bits));
 const ownersOf = lane => { const maps = once(plan().row_maps, () => plan().row_maps.map(shortsOf)); return maps[plan().map_of_lane[lane]]; };
+// Of block (row, column), or of the cell of several blocks that a large mask is shown in.
 function isKept(bits, lane, row, column) {
-  const {q_blocks, kv_blocks} = layer().mask, width = kv_blocks + 7 >> 3;
-  return bits[(lane * q_blocks + row) * width + (column >> 3)] >> (column & 7) & 1;
+  const {q_blocks, kv_blocks} = layer().mask, cell = layer().cell, width = Math.ceil(kv_blocks / cell) + 7 >> 3;
+  const y = Math.floor(row / cell), x = Math.floor(column / cell);
+  return bits[(lane * Math.ceil(q_blocks / cell) + y) * width + (x >> 3)] >> (x & 7) & 1;
 }
 
 function drawHeader() {
@@ -200,7 +179,9 @@ function drawMask() {
   const {q_blocks, kv_blocks} = layer().mask, shown = layer().bits !== null;
   $("picture").hidden = !shown; $("picture").style.display = shown ? "" : "none"; $("no-picture").hidden = shown;
   if (!shown) return;
-  paint($("mask"), state.head, kv_blocks, q_blocks);
+  const cell = layer().cell;
+  $("cells").textContent = cell > 1 ? ` A point stands for ${cell} × ${cell} blocks, and is filled the more often the more of them are kept.` : "";
+  paint($("mask"), state.head, Math.ceil(kv_blocks / cell), Math.ceil(q_blocks / cell));
   const bits = maskBits(), owners = ownersOf(state.head), blocks = new Map();
   for (let q = 0; q < q_blocks; ++q) {
     let count = 0;
@@ -208,7 +189,7 @@ function drawMask() {
     blocks.set(owners[q], (blocks.get(owners[q]) || 0) + count);
   }
   $("chips").innerHTML = [...blocks].sort((a, b) => a[0] - b[0]).map(([rank, count]) =>
-    `<span class="key" style="margin:0"><i style="background:${colour(rank)}"></i>rank ${rank}: ${count} blocks</span>`).join("");
+    `<span class="key" style="margin:0"><i style="background:${colour(rank)}"></i>rank ${rank}: ${layer().cell > 1 ? "about " : ""}${count} blocks</span>`).join("");
 }
 function drawHeads() {
   if (layer().bits === null) return;
@@ -240,6 +221,12 @@ function timelineOf(p) {
   });
 }
 function timeScale() { return $("same").checked ? Math.max(...layer().plans.map(p => p.predicted_seconds)) : plan().predicted_seconds; }
+// 1, 2 or 5 times a power of ten: at most `most` of them in `scale`.
+function roundStep(scale, most) {
+  if (!(scale > 0)) return 0;
+  const least = scale / most, power = 10 ** Math.floor(Math.log10(least));
+  return power * [1, 2, 5, 10].find(times => times * power >= least * 0.9999);
+}
 function drawTime() {
   const canvas = $("time"), p = plan(), rows = timelineOf(p), ratio = devicePixelRatio || 1;
   const rowHeight = Math.max(9, Math.min(34, Math.floor(520 / rows.length))), height = rows.length * rowHeight + 26, width = canvas.clientWidth;
@@ -262,9 +249,12 @@ function drawTime() {
     for (const part of computing.slice(1)) if (x(part.end) - x(part.begin) > 4) c.fillRect(x(part.begin) - 0.5, top, 1, rowHeight - gap);
   });
   c.fillStyle = soft; c.textBaseline = "bottom";
-  for (let tick = 0; tick <= 4; ++tick) {
-    c.textAlign = tick === 0 ? "left" : tick === 4 ? "right" : "center";
-    c.fillText(ms(scale * tick / 4), kEdge + (width - kEdge - (tick === 4 ? 0 : 14)) * tick / 4, height);
+  const unit = roundStep(scale, Math.max(2, (width - kEdge) / 110));
+  for (let tick = 0; tick * unit <= scale * 1.0001; ++tick) {
+    const label = +(tick * unit * 1e3).toPrecision(6) + " ms", at = kEdge + (width - kEdge - 14) * tick * unit / (scale || 1);
+    c.textAlign = tick === 0 ? "left" : at + c.measureText(label).width / 2 > width ? "right" : "center";
+    c.fillText(label, c.textAlign === "right" ? width : at, height);
+    if (unit <= 0) break;
   }
   const shown = rows.length < layer().ranks ? ` · ${rows.length} of ${layer().ranks} ranks shown` : "";
   $("time-note").textContent = `${p.timeline.stages} stage${p.timeline.stages > 1 ? "s" : ""}${shown}`;
@@ -308,7 +298,8 @@ $("mask").onmousemove = event => {
   const {q_blocks, kv_blocks} = layer().mask, box = $("mask").getBoundingClientRect();
   const q = Math.min(q_blocks - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * q_blocks)));
   const k = Math.min(kv_blocks - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * kv_blocks)));
-  tip(event, `query block ${q}, key block ${k}: ${isKept(maskBits(), state.head, q, k) ? "kept" : "left out"}\nrow on rank ${ownersOf(state.head)[q]}`);
+  const what = layer().cell > 1 ? "" : isKept(maskBits(), state.head, q, k) ? ": kept" : ": left out";
+  tip(event, `query block ${q}, key block ${k}${what}\nrow on rank ${ownersOf(state.head)[q]}`);
 };
 $("time").onmousemove = event => {
   const p = plan(), rows = timelineOf(p), box = $("time").getBoundingClientRect(), row = Math.floor((event.clientY - box.top) / ((box.height - 26) / rows.length));

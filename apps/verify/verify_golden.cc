@@ -142,6 +142,10 @@ void VerifyGolden(const VerifyGoldenOptions& options) {
   if (!SameBits(outcomes)) {
     throw Error("golden files of {}: the bits depend on the number of ranks", options.folder);
   }
+  if (options.json) return;
+  int64_t checks = 0;
+  for (const Outcome& outcome : outcomes) checks += outcome.report.Checks();
+  fmt::print("{} passed\n", Counted(checks, "check"));
 }
 
 }  // namespace equitile

@@ -132,6 +132,7 @@ class Report {
   void End() const {
     if (json_) PrintJson({{"ok", failed_ == 0}, {"cases", cases_}});
     if (failed_ > 0) throw Error("verify: {} of {} cases differ", failed_, cases_.size());
+    if (!json_) fmt::print("{} passed\n", Counted(std::ssize(cases_), "check"));
   }
 
  private:

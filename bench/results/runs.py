@@ -61,7 +61,7 @@ class Program:
             self.run("generate", *flags, "--save-latents", at / "x.safetensors", "--perf-dump-path", at / "perf.json",
                      "--checkpoint-every", 1000, launcher=launcher, program=program)
             return {"run": json.loads((at / "perf.json").read_text()),
-                    "parameters": json.loads((at / "x.json").read_text())["parameters"]}
+                    "parameters": json.loads((at / "x.safetensors.json").read_text())["parameters"]}
 
     def fingerprint(self):
         """Of wan-mini's weights."""

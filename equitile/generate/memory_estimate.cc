@@ -51,7 +51,8 @@ RunBytes CountRunBytes(const GenerateRequest& request, int64_t attention_bytes, 
   bytes.activations = WanActivationBytes(model, home) + home * model.OutFeatures() * kFloat;
   bytes.attention = attention_bytes;
   bytes.latents = (4 + 2 * config.Passes()) * elements * kFloat;  // sampler history, velocities
-  if (!request.tasks.front().output.empty()) {
+  const GenerateTask& task = request.tasks.front();
+  if (!task.output.empty() || task.save_latents.empty()) {  // a dry run may name neither
     VaeClipShape clip{config.LatentFrames(), config.LatentHeight(), config.LatentWidth(), {}};
     if (request.recipe.IsOn("vae_tiling")) clip.tiling = VaeTiling{};
     const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));

@@ -19,6 +19,10 @@ namespace {
 
 constexpr const char* kRates = "rates";  // in a SourceState
 
+// Latent frames decoded before one that a preview shows. A decoder takes the first that it gets for
+// a picture, and reads colours of later ones wrongly so; with two before it they are right.
+constexpr int64_t kPreviewPrefix = 2;
+
 // Thrown by what is reported to while one rank works for all, caught before they meet again.
 struct Stopped {};
 
@@ -285,11 +289,15 @@ std::vector<float> Pipeline::Preview(const GenerationConfig& config, std::span<c
     VaeDecoder decoder(vae, shape[2], shape[3], pool_);
     const int64_t row = 3 * decoder.Width();
     strip.resize(static_cast<size_t>(decoder.Height() * frames * row));
-    decoder.Push(view.Select(1, i * shape[1] / frames), [&](int64_t, std::span<const float> rgb) {
+    const auto show = [&](int64_t, std::span<const float> rgb) {  // the last frame stays
       for (int64_t y = 0; y < decoder.Height(); ++y) {
         std::copy_n(rgb.begin() + y * row, row, strip.begin() + (y * frames + i) * row);
       }
-    });
+    };
+    const int64_t shown = i * shape[1] / frames;
+    for (int64_t t = std::max<int64_t>(0, shown - kPreviewPrefix); t <= shown; ++t) {
+      decoder.Push(view.Select(1, t), show);
+    }
   }
   return strip;
 }

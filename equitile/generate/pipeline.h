@@ -96,7 +96,7 @@ class Pipeline {
   // rank 0. False: stopped, between two latent frames.
   bool Decode(const GenerationConfig& config, std::span<const float> latents, VaeFrameSink sink);
 
-  // Not collective: some latent frames side by side, each decoded as if it were the first; rgb
+  // Not collective: some latent frames side by side, each decoded with the few before it; rgb
   // [height][frames * width][3] in [-1, 1]. Enough to see what is coming.
   std::vector<float> Preview(const GenerationConfig& config, std::span<const float> latents,
                              int64_t frames);

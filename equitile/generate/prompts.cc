@@ -43,7 +43,8 @@ std::vector<PromptLine> ReadPrompts(const std::filesystem::path& path) {
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == rest.npos ? rest.size() : end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (line.find_first_not_of(" \t") == line.npos) continue;
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == line.npos || line[begin] == '#') continue;
     try {
       lines.push_back(ParseLine(line));
     } catch (const InputError& error) {

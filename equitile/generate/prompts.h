@@ -14,8 +14,8 @@ struct PromptLine {
   std::optional<uint64_t> seed;  // its own
 };
 
-// Lines of "prompt" or "seed<TAB>prompt"; empty ones are left out. Throws InputError with the
-// number of the line.
+// Lines of "prompt" or "seed<TAB>prompt"; empty ones and those that begin with # are left out.
+// Throws InputError with the number of the line.
 std::vector<PromptLine> ReadPrompts(const std::filesystem::path& path);
 
 }  // namespace equitile

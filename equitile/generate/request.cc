@@ -8,6 +8,8 @@
 #include "equitile/base/hash.h"
 #include "equitile/generate/attention_choice.h"
 #include "equitile/generate/pipeline.h"
+#include "equitile/generate/sidecar.h"
+#include "equitile/generate/vocabulary.h"
 #include "equitile/io/atomic_write.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/machine_file.h"
@@ -32,21 +34,26 @@ void MakeFolder(const fs::path& folder, bool is_dry) {
   }
 }
 
-// Folders of numbered pictures get their names from us where there are several, so we make them
-// too.
+// The folder of numbered pictures is made where it is missing.
 void CheckVideo(const GenerateRequest& request, const GenerateTask& task) {
   if (task.output.empty()) return;
-  const VideoOptions options = request.VideoOf(task);
-  if (request.options.prompts.empty() || !IsNumberedPng(task.output)) {
-    return CheckVideoOutput(task.output, options);
-  }
-  const fs::path folder = PictureFolder(task.output);
+  const fs::path folder = task.output.parent_path();
   std::error_code error;
-  if (!fs::exists(folder, error)) {
+  if (IsNumberedPng(task.output) && !folder.empty() && !fs::exists(folder, error)) {
     MakeFolder(folder, request.options.is_dry);
     if (request.options.is_dry) return;
   }
-  CheckVideoOutput(task.output, options);
+  CheckVideoOutput(task.output, request.VideoOf(task));
+}
+
+// The record of an earlier run is replaced with its video; nothing else is.
+void CheckSidecar(const fs::path& path) {
+  std::error_code error;
+  if (path.empty() || !fs::is_regular_file(path, error) || IsSidecar(path)) return;
+  throw InputError(
+      "{}: is not a record of a video, and one would be written there; move it, or give the video "
+      "another name",
+      path.string());
 }
 
 // A folder for a file per step and layer. Whoever reads it takes all that it holds for one run.
@@ -107,6 +114,7 @@ void CheckFiles(const GenerateRequest& request) {
     writes(task.save_latents, "the latents");
     writes(task.checkpoint, "the checkpoint");
     writes(task.sidecar, "the parameters of the run");
+    CheckSidecar(task.sidecar);
     writes(task.perf_dump, "the seconds of the run");
     writes(task.preview, "the preview");
     fills(task.masks, "the masks of all steps");
@@ -165,6 +173,24 @@ void ReadNamedFiles(GenerateRequest& request) {
   recipe.Find("model_fingerprint", HashText(fingerprint));
 }
 
+// What was asked for and will not be seen in the video.
+void AddRemarks(GenerateRequest& request) {
+  const Recipe& recipe = request.recipe;
+  if (request.config.Passes() == 1 &&
+      recipe.SourceOf("negative_prompt") == Recipe::Source::kGiven) {
+    request.remarks.push_back(fmt::format(
+        "--negative-prompt is ignored: --cfg-scale {} is without guidance; more than 1 is with it",
+        recipe.Text("cfg_scale")));
+  }
+  const std::optional<Vocabulary> vocabulary = Vocabulary::Of(request.folder.root());
+  if (!vocabulary) return;
+  std::vector<std::string> prompts;
+  for (const GenerateTask& task : request.tasks) prompts.push_back(task.prompt);
+  if (const std::string remark = vocabulary->Remark(prompts); !remark.empty()) {
+    request.remarks.push_back(remark);
+  }
+}
+
 // A recorded run is made again with the SIMD target that it had, where this machine has that too.
 void UseRecordedTarget(const Recipe& recipe, const RunOptions& options) {
   if (recipe.SourceOf("target") != Recipe::Source::kRecord) return;
@@ -180,7 +206,14 @@ void UseRecordedTarget(const Recipe& recipe, const RunOptions& options) {
 }  // namespace
 
 VideoOptions GenerateRequest::VideoOf(const GenerateTask& task) const {
-  return {.height = config.height, .width = config.width, .fps = config.fps, .title = task.prompt};
+  VideoOptions options{.height = config.height,
+                       .width = config.width,
+                       .frames = config.frames,
+                       .fps = config.fps,
+                       .title = task.prompt};
+  const bool is_said = recipe.SourceOf("crf") == Recipe::Source::kGiven;
+  if (recipe.Has("crf") && (is_said || HasCrf(task.output))) options.crf = recipe.Integer("crf");
+  return options;
 }
 
 GenerateRequest CheckedRequest(Recipe recipe, const RunOptions& options) {
@@ -205,6 +238,7 @@ GenerateRequest CheckedRequest(Recipe recipe, const RunOptions& options) {
     request.recipe.Settle("ranks", fmt::format("{}", options.ranks));
   }
   ReadNamedFiles(request);
+  AddRemarks(request);
   for (const GenerateTask& task : request.tasks) CheckVideo(request, task);
   CheckFiles(request);
   return request;

@@ -33,6 +33,15 @@ Json SidecarJson(const Recipe& recipe, Json run) {
           {"run", std::move(run)}};
 }
 
+bool IsSidecar(const std::filesystem::path& path) {
+  try {
+    const Json document = ParseJson(ReadTextFile(path), path.string());
+    return document.is_object() && document.contains("parameters") && document.contains("run");
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 void ReadSidecar(const std::filesystem::path& path, Recipe& recipe) {
   const std::string name = path.string();
   const Json document = ParseJson(ReadTextFile(path), name);

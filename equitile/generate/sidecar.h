@@ -11,6 +11,9 @@ namespace equitile {
 
 Json SidecarJson(const Recipe& recipe, Json run);
 
+// Whether a file is one: what another program or person wrote is not ours to replace.
+bool IsSidecar(const std::filesystem::path& path);
+
 // What was recorded becomes a part of the recipe, below what was given. Reads those of all earlier
 // versions. Throws InputError for a file that is not a sidecar.
 void ReadSidecar(const std::filesystem::path& path, Recipe& recipe);

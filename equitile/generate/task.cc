@@ -31,15 +31,11 @@ fs::path Numbered(const fs::path& path, size_t number) {
          fmt::format("{}-{:04}{}", path.stem().string(), number, path.extension().string());
 }
 
-// video.mp4 -> video.json; frames/%05d.png -> frames.json.
-fs::path SidecarPath(const fs::path& output) {
-  if (IsNumberedPng(output)) return PictureFolder(output).string() + ".json";
-  return fs::path(output).replace_extension(".json");
-}
-
 std::vector<PromptLine> PromptsOf(const Recipe& recipe, const RunOptions& options) {
   if (options.prompts.empty()) {
-    if (recipe.Has("prompt")) return {{.prompt = recipe.Text("prompt"), .seed = {}}};
+    if (recipe.Has("prompt") || options.is_dry) {
+      return {{.prompt = recipe.Text("prompt"), .seed = {}}};
+    }
     throw InputError("what shall be in the video? give -p PROMPT, --prompts FILE or --from FILE");
   }
   if (recipe.SourceOf("prompt") == Recipe::Source::kGiven) {
@@ -66,14 +62,14 @@ void NameFiles(const Recipe& recipe, const RunOptions& options, size_t number, G
   task.masks = named(options.masks);
   task.masses = named(options.masses);
   if (task.Name().empty()) {
+    if (options.is_dry) return;
     throw InputError("where shall the video go? give -o FILE (or --save-latents FILE)");
   }
   // What lies beside a device or a pipe would be a file in /dev.
   if (IsStream(task.Name())) return;
-  const fs::path stem = IsNumberedPng(task.Name()) ? PictureFolder(task.Name()) : task.Name();
-  task.sidecar = SidecarPath(task.Name());
-  task.checkpoint = stem.string() + ".ckpt";
-  if (options.preview_every > 0) task.preview = stem.string() + ".preview.png";
+  task.sidecar = Beside(task.Name(), ".json");
+  task.checkpoint = Beside(task.Name(), ".ckpt");
+  if (options.preview_every > 0) task.preview = Beside(task.Name(), ".preview.png");
 }
 
 }  // namespace
@@ -86,6 +82,11 @@ bool IsStream(const fs::path& path) {
 
 fs::path PictureFolder(const fs::path& output) {
   return output.has_parent_path() ? output.parent_path() : fs::path("frames");
+}
+
+fs::path Beside(const fs::path& output, std::string_view ending) {
+  fs::path path = IsNumberedPng(output) ? PictureFolder(output) : output;
+  return path += ending;
 }
 
 Recipe ForTask(Recipe recipe, const GenerateTask& task) {
@@ -101,10 +102,11 @@ std::vector<GenerateTask> MakeTasks(const Recipe& recipe, const RunOptions& opti
   const uint64_t seed = is_random ? RandomSeed() : static_cast<uint64_t>(recipe.Integer("seed"));
   std::vector<GenerateTask> tasks;
   for (const PromptLine& line : PromptsOf(recipe, options)) {
-    CleanPrompt(line.prompt);  // throws where it is not UTF-8
+    CleanPrompt(line.prompt);                                       // throws where it is not UTF-8
+    const uint64_t lines_seed = (seed + tasks.size()) & INT64_MAX;  // as large as a file may say
     GenerateTask& task = tasks.emplace_back();
     task.prompt = line.prompt;
-    task.seed = line.seed.value_or(seed);
+    task.seed = line.seed.value_or(lines_seed);
     task.has_random_seed = is_random && !line.seed;
     if (options.files == VideoFiles::kNone) continue;
     NameFiles(recipe, options, options.prompts.empty() ? 0 : tasks.size(), task);

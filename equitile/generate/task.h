@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "equitile/generate/recipe.h"
@@ -46,7 +47,8 @@ struct RunOptions {
   int32_t ranks = 0;             // in this process; 0: a launcher's, known when they run
 };
 
-// Throws InputError where there is no prompt, or no name for a file.
+// A line of a file of prompts without a seed has the recipe's, one more for each line. Throws
+// InputError where there is no prompt, or no name for a file; a dry run needs neither.
 std::vector<GenerateTask> MakeTasks(const Recipe& recipe, const RunOptions& options);
 
 // The recipe of one of them.
@@ -54,6 +56,9 @@ Recipe ForTask(Recipe recipe, const GenerateTask& task);
 
 // What the files beside numbered pictures are called by: their folder, or "frames" in this one.
 std::filesystem::path PictureFolder(const std::filesystem::path& output);
+
+// A file that belongs to an output: video.mp4 -> video.mp4.json, frames/%05d.png -> frames.json.
+std::filesystem::path Beside(const std::filesystem::path& output, std::string_view ending);
 
 // A device or a pipe.
 bool IsStream(const std::filesystem::path& path);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "equitile/base/duration.h"
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
 #include "equitile/base/version.h"
@@ -105,8 +106,8 @@ class RankRun {
     options.trace = tools_.trace;
     options.stop_requested = tools_.stop_requested;
     options.on_load = [this](std::string_view part, int64_t done, int64_t total) {
-      Say(fmt::format("loading {} {:.0f} %", part,
-                      100.0 * static_cast<double>(done) / static_cast<double>(total)));
+      const double loaded = static_cast<double>(done) / static_cast<double>(total);
+      Say(fmt::format("loading {}", part), fmt::format("{:.0f} %", 100.0 * loaded), loaded);
     };
     return options;
   }
@@ -118,8 +119,16 @@ class RankRun {
     return task;
   }
 
-  void Say(std::string_view line) {
-    if (Leads()) listener_.progress(line);
+  void Say(std::string what, std::string count, double part, std::string detail = "") {
+    if (!Leads()) return;
+    if (IsOneOfSeveral() && video_ > 0) {
+      what = fmt::format("video {}/{}: {}", video_, request_.tasks.size(), what);
+    }
+    listener_.progress({std::move(what), std::move(count), part, std::move(detail)});
+  }
+  void Say(std::string what, int64_t done, int64_t total, std::string detail = "") {
+    Say(std::move(what), fmt::format("{}/{}", done, total),
+        static_cast<double>(done) / static_cast<double>(total), std::move(detail));
   }
 
   bool IsOneOfSeveral() const { return request_.tasks.size() > 1; }
@@ -139,7 +148,7 @@ class RankRun {
     const std::string name = task.Name().string();
     const std::string of = IsOneOfSeveral() ? " of " + name : "";
     stored_ = false;
-    Say("loading");
+    video_ = index + 1;
     const Stopwatch loading;
     if (rows.empty() || !pipeline_->Load()) {
       return Interrupted(IsOneOfSeveral() ? "before " + name : "while loading");
@@ -173,7 +182,7 @@ class RankRun {
   void AfterStep(const GenerateTask& task, const DenoiseStep& step) {
     step_seconds_.push_back(step.seconds);
     if (step.skipped) skipped_.push_back(step.done);
-    Say(StepLine(step));
+    Say("step", step.done, step.steps, StepDetail(step));
     const int64_t asked = request_.options.checkpoint_every;
     const int64_t every = asked > 0 ? asked : kDefaultCheckpointEvery;
     const bool is_last = step.done == step.steps;
@@ -183,13 +192,14 @@ class RankRun {
     ShowPreview(task, step);
   }
 
-  // step 7/20  1.83 s/it  ETA 24s  ρ 1.004 fractional
-  std::string StepLine(const DenoiseStep& step) const {
+  // 1.83 s/it  ETA 24 s  ρ 1.004 fractional
+  std::string StepDetail(const DenoiseStep& step) const {
     double mean = 0.0;
     for (double seconds : step_seconds_) mean += seconds;
     mean /= static_cast<double>(step_seconds_.size());
-    std::string line = fmt::format("step {}/{}  {:.2f} s/it  ETA {:.0f}s", step.done, step.steps,
-                                   mean, mean * static_cast<double>(step.steps - step.done));
+    std::string line =
+        fmt::format("{:.2f} s/it  ETA {}", mean,
+                    DurationText(mean * static_cast<double>(step.steps - step.done)));
     double rho = 0.0;
     const std::vector<LayerRecord> layers = pipeline_->SelfAttentionRuns()->LastOfLayers();
     for (const LayerRecord& layer : layers) rho = std::max(rho, layer.rho_after);
@@ -221,6 +231,7 @@ class RankRun {
     try {
       WriteRunCheckpoint(task.checkpoint, checkpoint);
       stored_ = true;
+      if (listener_.stored) listener_.stored();
     } catch (const Error& error) {
       // The video may still come to its end; the checkpoint before this one is as it was.
       listener_.remark(fmt::format("no checkpoint at step {}: {}", step.done, error.what()));
@@ -268,7 +279,7 @@ class RankRun {
       ToBytes(rgb, bytes);
       writer->Add(bytes);
       encoding += encode.Seconds();
-      Say(fmt::format("decoding frame {}/{}", frame + 1, config.frames));
+      Say("decoding frame", frame + 1, config.frames);
     };
     if (!pipeline_->Decode(config, latents, add)) return false;
     const Stopwatch finish;
@@ -353,6 +364,7 @@ class RankRun {
   std::vector<double> step_seconds_;
   std::vector<int64_t> skipped_;  // steps that were not computed, counted from 1
   int64_t first_step_ = 0;
+  size_t video_ = 0;     // that is being made, counted from 1; 0: none yet
   bool stored_ = false;  // there is a checkpoint of this task, written by this run; rank 0
 };
 

@@ -15,11 +15,20 @@
 
 namespace equitile {
 
+// How far a run is.
+struct RunProgress {
+  std::string what;         // "video 2/4: step"
+  std::string count;        // "7/20"
+  double part = 0;          // of `what`, 0 to 1
+  std::string detail = {};  // "1.83 s/it  ETA 24 s  ρ 1.004 fractional"
+};
+
 // Whoever listens to a run, on rank 0.
 struct RunListener {
-  std::function<void(std::string_view line)> progress;  // how far it is
-  std::function<void(std::string_view line)> remark;    // what is worth knowing and ends nothing
+  std::function<void(const RunProgress& progress)> progress;
+  std::function<void(std::string_view line)> remark;  // what is worth knowing and ends nothing
   std::function<void(const GenerateTask& task, const Json& sidecar)> made;
+  std::function<void()> stored = {};  // a checkpoint is on disk, from which --resume goes on
 };
 
 // Rank 0's.

@@ -29,20 +29,84 @@ void CheckPart(const ConfigFile& index, const PartClasses& known) {
   }
 }
 
+constexpr const char* kWanted =
+    "a folder as diffusers saves it: model_index.json, transformer, vae, text_encoder, tokenizer, "
+    "scheduler";
+
+// "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": two words, nothing of which is there.
+bool LooksLikeHubName(const fs::path& path) {
+  const std::string text = path.string();
+  const size_t slash = text.find('/');
+  std::error_code ignored;
+  return slash != text.npos && slash > 0 && slash + 1 < text.size() && text[0] != '.' &&
+         text.find('/', slash + 1) == text.npos && !fs::exists(path.parent_path(), ignored);
+}
+
+// What to do about `root`, which is not a folder.
+std::string AdviceForNoFolder(const fs::path& root) {
+  std::error_code ignored;
+  const std::string name = root.string();
+  if (root.extension() == ".gguf") {
+    return fmt::format("GGUF files are not read; give -m {}, in f32, bf16 or f16", kWanted);
+  }
+  if (fs::is_regular_file(root, ignored)) {
+    return fmt::format("is a single file, which holds one part of a model; give -m {}", kWanted);
+  }
+  if (LooksLikeHubName(root)) {
+    return fmt::format(
+        "no such folder; if it is a name on the Hugging Face hub, fetch it first: huggingface-cli "
+        "download {} --local-dir {}, then -m {}",
+        name, root.filename().string(), root.filename().string());
+  }
+  return fmt::format("no such folder; a model is {}", kWanted);
+}
+
+// A checkpoint as the authors of Wan publish it for their own program.
+bool IsOriginalLayout(const fs::path& root) {
+  std::error_code ignored;
+  if (fs::exists(root / "Wan2.1_VAE.pth", ignored) || fs::exists(root / "google/umt5-xxl", ignored))
+    return true;
+  return fs::exists(root / "high_noise_model", ignored);
+}
+
+void CheckLayout(const fs::path& root) {
+  std::error_code ignored;
+  if (!fs::is_directory(root, ignored)) {
+    throw InputError("[io] {}: {}", root.string(), AdviceForNoFolder(root));
+  }
+  if (fs::exists(root / "model_index.json", ignored)) return;
+  if (IsOriginalLayout(root)) {
+    throw InputError(
+        "[io] {}: has no model_index.json: it is in the layout of Wan's own program; take the "
+        "checkpoint of the same name that ends in -Diffusers",
+        root.string());
+  }
+  throw InputError("[io] {}: has no model_index.json; a model is {}", root.string(), kWanted);
+}
+
+// Wan2.2 comes in two kinds, neither of which is a Wan2.1 with another name.
+void RefuseWan22(const ConfigFile& index) {
+  const auto second = index.FindTexts("transformer_2");
+  const auto there = [](const std::string& word) { return !word.empty(); };
+  const bool has_second = second && std::any_of(second->begin(), second->end(), there);
+  if (has_second || index.IsOn("boundary_ratio")) {
+    throw InputError(
+        "[io] {}: '{}': Wan2.2 denoises with two transformers, one for high and one for low noise; "
+        "this program runs models with one, such as Wan2.1",
+        index.name(), has_second ? "transformer_2" : "boundary_ratio");
+  }
+  if (index.IsOn("expand_timesteps")) {
+    throw InputError(
+        "[io] {}: 'expand_timesteps': Wan2.2 5B has a time per token and another VAE; this program "
+        "runs models with one time for all tokens, such as Wan2.1",
+        index.name());
+  }
+}
+
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(const fs::path& root) : root_(root) {
-  std::error_code ignored;
-  if (!fs::is_directory(root, ignored)) {
-    throw InputError("[io] {}: no such folder; a model is a folder in the layout of diffusers",
-                     root.string());
-  }
-  if (!fs::exists(root / "model_index.json", ignored)) {
-    throw InputError(
-        "[io] {}: has no model_index.json; a model is a folder in the layout of "
-        "diffusers",
-        root.string());
-  }
+  CheckLayout(root);
   const ConfigFile index(root / "model_index.json");
   if (!index.Has("_class_name")) {
     throw InputError("[io] {}: '_class_name' is missing; WanPipeline is expected", index.name());
@@ -53,14 +117,7 @@ CheckpointFolder::CheckpointFolder(const fs::path& root) : root_(root) {
   CheckPart(index, {"text_encoder", {"UMT5EncoderModel"}});
   CheckPart(index, {"tokenizer", {"T5TokenizerFast", "T5Tokenizer"}});
   CheckPart(index, {"scheduler", {"UniPCMultistepScheduler", "FlowMatchEulerDiscreteScheduler"}});
-  for (const char* key : {"boundary_ratio", "expand_timesteps"}) index.CheckUnused(key);
-  if (const auto second = index.FindTexts("transformer_2")) {
-    const auto there = [](const std::string& word) { return !word.empty(); };
-    if (std::any_of(second->begin(), second->end(), there)) {
-      throw InputError("[io] {}: 'transformer_2': models with two transformers are not supported",
-                       index.name());
-    }
-  }
+  RefuseWan22(index);
 }
 
 fs::path CheckpointFolder::Part(const std::string& name) const {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
+#include <string_view>
+
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
 #include "tests/in_repository.h"
@@ -11,6 +15,15 @@ namespace equitile {
 namespace {
 
 const std::string kMini = InRepository("models/wan-mini");
+
+std::string Refusal(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
 
 TEST(CheckpointFolder, TakesWan) {
   const CheckpointFolder folder(kMini);
@@ -37,9 +50,33 @@ TEST(CheckpointFolder, RefusesOtherPipelines) {
   EXPECT_THROW(open("transformer", Json({"diffusers", "CogVideoXTransformer3DModel"})), InputError);
   EXPECT_THROW(open("vae", Json({"diffusers", "AutoencoderKL"})), InputError);
   EXPECT_THROW(open("tokenizer", 3), InputError);
-  EXPECT_THROW(open("transformer_2", Json({"diffusers", "WanTransformer3DModel"})), InputError);
-  EXPECT_THROW(open("boundary_ratio", 0.9), InputError);
-  EXPECT_THROW(open("expand_timesteps", true), InputError);
+  const auto refusal = [&](const char* key, const Json& value) {
+    return Refusal([&] { open(key, value); });
+  };
+  const Json second = Json({"diffusers", "WanTransformer3DModel"});
+  EXPECT_NE(refusal("transformer_2", second).find("two transformers"), std::string::npos);
+  EXPECT_NE(refusal("boundary_ratio", 0.9).find("two transformers"), std::string::npos);
+  EXPECT_NE(refusal("expand_timesteps", true).find("Wan2.2 5B"), std::string::npos);
+  EXPECT_NO_THROW(open("boundary_ratio", nullptr));
+}
+
+TEST(CheckpointFolder, SaysWhatToDoInstead) {
+  const TempFolder temp;
+  const auto refusal = [](const std::filesystem::path& path) {
+    return Refusal([&] { CheckpointFolder folder(path); });
+  };
+  const auto expect = [&](const std::filesystem::path& path, std::string_view advice) {
+    EXPECT_NE(refusal(path).find(advice), std::string::npos) << path << "\n" << refusal(path);
+  };
+  expect("Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "--local-dir Wan2.1-T2V-1.3B-Diffusers");
+  expect("./Wan-AI/none", "no such folder; a model is a folder as diffusers saves it");
+  expect("/none/there", "no such folder; a model is");
+  expect(temp / "none.gguf", "GGUF files are not read");
+  expect(temp.Write("wan.gguf", "GGUF"), "GGUF files are not read");
+  expect(temp.Write("wan.safetensors", "x"), "is a single file");
+  expect(temp / "", "has no model_index.json; a model is");
+  temp.Write("Wan2.1_VAE.pth", "x");
+  expect(temp / "", "ends in -Diffusers");
 }
 
 }  // namespace

@@ -103,11 +103,14 @@ void ConfigFile::CheckClass(std::string_view expected) const {
   }
 }
 
-void ConfigFile::CheckUnused(const char* key) const {
-  if (!Has(key)) return;
+bool ConfigFile::IsOn(const char* key) const {
+  if (!Has(key)) return false;
   const Json& value = document_->json[key];
-  const bool off = value == false || value == "" || (value.is_array() && value.empty());
-  if (!off) Fail(key, "is not supported; leave it out");
+  return value != false && value != "" && !(value.is_array() && value.empty());
+}
+
+void ConfigFile::CheckUnused(const char* key) const {
+  if (IsOn(key)) Fail(key, "is not supported; leave it out");
 }
 
 void ConfigFile::Fail(const char* key, const std::string& why) const {

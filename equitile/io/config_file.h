@@ -45,6 +45,8 @@ class ConfigFile {
 
   // The class that the file is for; a file that names none passes.
   void CheckClass(std::string_view expected) const;
+  // Anything but null, false, "" or an empty list.
+  bool IsOn(const char* key) const;
   // For switches that we do not have: anything but null, false, "" or an empty list is refused.
   void CheckUnused(const char* key) const;
   // "[io] FILE: 'key' holds VALUE: why"

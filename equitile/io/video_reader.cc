@@ -44,6 +44,12 @@ class LibavReader final : public VideoReader {
     }
   }
 
+  std::optional<double> Fps() const override {
+    const AVRational rate = format_->streams[stream_]->avg_frame_rate;
+    if (rate.num <= 0 || rate.den <= 0) return std::nullopt;
+    return av_q2d(rate);
+  }
+
  private:
   struct CloseFormat {
     void operator()(AVFormatContext* format) const { avformat_close_input(&format); }
@@ -127,6 +133,8 @@ class PngReader final : public VideoReader {
     }
     return true;
   }
+
+  std::optional<double> Fps() const override { return std::nullopt; }
 
  private:
   std::vector<fs::path> paths_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "equitile/io/png.h"
 
@@ -16,6 +17,9 @@ class VideoReader {
   // The next frame; false at the end. Throws InputError for what cannot be decoded, and where a
   // frame has another size than the first.
   virtual bool Next(RgbImage& frame) = 0;
+
+  // Frames per second; nothing where the file does not say.
+  virtual std::optional<double> Fps() const = 0;
 };
 
 // A video that libav can decode, or a folder of .png, in the order of their names. Throws

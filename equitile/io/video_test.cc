@@ -1,4 +1,5 @@
 // Writing and reading videos of all kinds.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -97,20 +98,85 @@ TEST_F(VideoTest, FramesComeBack) {
     const char* name;
     double error;  // mean, of 255
   };
-  // A GIF here has 256 fixed colours.
   for (const Kind& kind :
-       {Kind{"a.mp4", 2.0}, Kind{"a.webm", 2.0}, Kind{"a.gif", 16.0}, Kind{"%03d.png", 0.0}}) {
+       {Kind{"a.mp4", 2.0}, Kind{"a.webm", 2.0}, Kind{"a.gif", 8.0}, Kind{"%03d.png", 0.0}}) {
     Write(folder_ / kind.name, 9, kOptions);
     const bool pictures = IsNumberedPng(kind.name);
     const auto reader = OpenVideoReader(pictures ? folder_ : folder_ / kind.name);
     RgbImage frame;
     int64_t count = 0;
+    if (!pictures) EXPECT_NEAR(reader->Fps().value_or(0), 7, 0.2) << kind.name;
     for (; reader->Next(frame); ++count) {
       EXPECT_LE(MeanError(frame, Frame(count)), kind.error) << kind.name << " frame " << count;
     }
     EXPECT_EQ(count, 9) << kind.name;
   }
   EXPECT_EQ(Files(), 3u + 9u);  // and nothing temporary
+}
+
+TEST_F(VideoTest, APictureIsOneFrame) {
+  struct Kind {
+    const char* name;
+    double error;
+  };
+  for (const Kind& kind :
+       {Kind{"a.png", 0.0}, Kind{"a.jpg", 2.0}, Kind{"a.JPEG", 2.0}, Kind{"a.webp", 4.0}}) {
+    VideoOptions options = kOptions;
+    options.frames = 2;
+    EXPECT_THROW(OpenVideo(folder_ / kind.name, options), InputError) << kind.name;
+    EXPECT_THROW(CheckVideoOutput(folder_ / kind.name, options), InputError) << kind.name;
+    options.frames = 1;
+    CheckVideoOutput(folder_ / kind.name, options);
+    Write(folder_ / kind.name, 1, options);
+    const auto reader = OpenVideoReader(folder_ / kind.name);
+    RgbImage frame;
+    ASSERT_TRUE(reader->Next(frame)) << kind.name;
+    EXPECT_LE(MeanError(frame, Frame(0)), kind.error) << kind.name;
+    EXPECT_FALSE(reader->Next(frame)) << kind.name;
+  }
+  EXPECT_EQ(Files(), 4u);
+}
+
+// A clip of two colours that are far from any fixed palette.
+TEST_F(VideoTest, AGifHasTheColoursOfItsClip) {
+  const auto drawing = [](int64_t index, int64_t height, int64_t width) {
+    RgbImage image = {height, width, {}};
+    for (int64_t i = 0; i < height * width; ++i) {
+      const bool inside = i % width > 10 + 5 * index;
+      for (uint8_t level : {inside ? 229 : 13, inside ? 31 : 18, inside ? 36 : 71}) {
+        image.pixels.push_back(level);
+      }
+    }
+    return image;
+  };
+  Write(folder_ / "a.gif", 5, kOptions, drawing);
+  const auto reader = OpenVideoReader(folder_ / "a.gif");
+  RgbImage frame;
+  for (int64_t f = 0; f < 5; ++f) {
+    ASSERT_TRUE(reader->Next(frame));
+    EXPECT_EQ(MeanError(frame, drawing(f, 48, 64)), 0.0) << f;
+  }
+}
+
+TEST_F(VideoTest, QualityByCrf) {
+  VideoOptions options = kOptions;
+  for (const char* extension : {".mp4", ".webm"}) {
+    std::vector<size_t> sizes;
+    for (int64_t crf : {5, 50}) {
+      options.crf = crf;
+      const fs::path path = folder_ / fmt::format("a{}{}", crf, extension);
+      Write(path, 9, options, Texture);
+      sizes.push_back(Bytes(path).size());
+    }
+    EXPECT_GT(sizes[0], 2 * sizes[1]) << extension;
+  }
+  options.crf = 60;
+  EXPECT_THROW(CheckVideoOutput(folder_ / "b.mp4", options), InputError);
+  CheckVideoOutput(folder_ / "b.webm", options);
+  for (const char* name : {"b.gif", "b.png", "%d.png", "b.jpg"}) {
+    EXPECT_THROW(CheckVideoOutput(folder_ / name, options), InputError) << name;
+    EXPECT_FALSE(HasCrf(name)) << name;
+  }
 }
 
 TEST_F(VideoTest, SameFramesSameBytes) {

@@ -2,16 +2,18 @@
 
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "equitile/base/error.h"
 #include "equitile/io/atomic_write.h"
+#include "equitile/io/clip_palette.h"
 #include "equitile/io/libav.h"
 #include "equitile/io/numbered_png.h"
 #include "equitile/io/png.h"
@@ -32,9 +34,12 @@ struct Kind {
   const char* extension;
   const char* format;
   std::vector<Encoder> encoders;  // the first that this build of libav has
+  bool is_picture = false;
 };
 
 const std::vector<Kind>& Kinds() {
+  static const Encoder kJpeg = {
+      "mjpeg", AV_PIX_FMT_YUVJ444P, {{"flags", "+qscale"}, {"global_quality", "236"}}};
   // x264 chooses other motion vectors with other instruction sets, and its AVX-512 code lets what
   // lies beside the picture into the choice: cpu-independent makes it leave out what does so.
   static const std::vector<Kind> kinds = {
@@ -50,21 +55,45 @@ const std::vector<Kind>& Kinds() {
          AV_PIX_FMT_YUV420P,
          {{"crf", "24"}, {"b", "0"}, {"deadline", "good"}, {"cpu-used", "4"}, {"row-mt", "0"}}},
         {"libvpx", AV_PIX_FMT_YUV420P, {{"crf", "10"}, {"b", "4M"}}}}},
-      {".gif", "gif", {{"gif", AV_PIX_FMT_RGB8, {}}}},
+      {".gif", "gif", {{"gif", AV_PIX_FMT_PAL8, {}}}},
+      {".jpg", "mjpeg", {kJpeg}, true},
+      {".jpeg", "mjpeg", {kJpeg}, true},
+      {".webp", "webp", {{"libwebp", AV_PIX_FMT_RGB32, {{"quality", "92"}}}}, true},
   };
   return kinds;
 }
 
-const Kind& KindOf(const fs::path& path) {
+std::string LowerExtension(const fs::path& path) {
   std::string extension = path.extension().string();
   for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return extension;
+}
+
+// One or numbered ones; ours, not libav's. Other signs of percent are mistakes.
+bool IsPng(const fs::path& path) {
+  const bool is_one =
+      LowerExtension(path) == ".png" && path.filename().string().find('%') == std::string::npos;
+  return is_one || IsNumberedPng(path);
+}
+
+const Kind& KindOf(const fs::path& path) {
+  const std::string extension = LowerExtension(path);
   for (const Kind& kind : Kinds()) {
     if (extension == kind.extension) return kind;
   }
   throw InputError(
-      "[io] {}: not a name for a video; must end in .mp4, .webm or .gif, or be like "
-      "frames/%05d.png",
+      "[io] {}: not a name for a video; must end in .mp4, .webm or .gif, be like frames/%05d.png, "
+      "or for a single frame end in .png, .jpg or .webp",
       path.string());
+}
+
+void CheckPicture(const fs::path& path, const VideoOptions& options) {
+  if (IsNumberedPng(path) || options.frames == 1) return;
+  if (!IsPng(path) && !KindOf(path).is_picture) return;
+  throw InputError(
+      "[io] {}: a picture holds one frame; --video-frames 1 makes one, and -o {}/%05d.png a "
+      "picture of every frame",
+      path.string(), path.stem().string());
 }
 
 struct FoundEncoder {
@@ -104,6 +133,7 @@ LibavPtr<AVCodecContext> OpenEncoder(const fs::path& path, const VideoOptions& o
   if (global_header) context->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
   AVDictionary* settings = nullptr;
   for (const auto& [key, value] : encoder->options) av_dict_set(&settings, key, value, 0);
+  if (options.crf) av_dict_set_int(&settings, "crf", *options.crf, 0);
   if (!options.x264_params.empty()) {
     av_dict_set(&settings, "x264-params", (":" + options.x264_params).c_str(), AV_DICT_APPEND);
   }
@@ -117,6 +147,18 @@ LibavPtr<AVCodecContext> OpenEncoder(const fs::path& path, const VideoOptions& o
   return context;
 }
 
+void CheckCrf(const fs::path& path, const VideoOptions& options) {
+  if (!options.crf) return;
+  if (!HasCrf(path)) {
+    throw InputError("[io] {}: --crf {} is for .mp4 and .webm", path.string(), *options.crf);
+  }
+  const int64_t most = FindEncoder(path).encoder->name == std::string_view("libx264") ? 51 : 63;
+  if (*options.crf < 0 || *options.crf > most) {
+    throw InputError("[io] {}: --crf {}: must be 0 (best) to {}", path.string(), *options.crf,
+                     most);
+  }
+}
+
 // H.264 and its kin keep colours for 2 x 2 pixels.
 void CheckSize(const fs::path& path, const VideoOptions& options) {
   constexpr int64_t kMost = 16384;
@@ -128,12 +170,19 @@ void CheckSize(const fs::path& path, const VideoOptions& options) {
     throw InputError("[io] {}: {} frames per second; must be 1 to 1000", path.string(),
                      options.fps);
   }
-  if (IsNumberedPng(path)) return;
+  CheckPicture(path, options);
+  CheckCrf(path, options);
+  if (IsPng(path)) return;
   if (FindEncoder(path).encoder->pixels == AV_PIX_FMT_YUV420P &&
       (options.width % 2 != 0 || options.height % 2 != 0)) {
     throw InputError("[io] {}: {} x {} pixels; {} needs even numbers (.gif and .png do not)",
                      path.string(), options.width, options.height, KindOf(path).extension);
   }
+}
+
+// A single picture has its own name.
+fs::path PngName(const fs::path& path, int64_t number) {
+  return IsNumberedPng(path) ? NumberedPng(path, number) : path;
 }
 
 // libav writes here; what the device says is kept, since muxers forget it.
@@ -212,13 +261,20 @@ class LibavWriter final : public VideoWriter {
   void Add(std::span<const uint8_t> rgb) override {
     EQ_CHECK(static_cast<int64_t>(rgb.size()) == options_.height * options_.width * 3);
     Must(av_frame_make_writable(frame_.get()));
-    const uint8_t* rows[] = {rgb.data()};
-    const int strides[] = {static_cast<int>(options_.width * 3)};
-    sws_scale(scale_.get(), rows, strides, 0, static_cast<int>(options_.height), frame_->data,
-              frame_->linesize);
+    if (palette_) {
+      FillByPalette(rgb);
+    } else {
+      const uint8_t* rows[] = {rgb.data()};
+      const int strides[] = {static_cast<int>(options_.width * 3)};
+      sws_scale(scale_.get(), rows, strides, 0, static_cast<int>(options_.height), frame_->data,
+                frame_->linesize);
+    }
     frame_->pts = count_++;
     Encode(frame_.get());
   }
+
+  // For kinds with indexed colours, before the first frame.
+  void UsePalette(std::vector<Rgb> palette) { palette_.emplace(std::move(palette)); }
 
   void Finish() override {
     EQ_CHECK(count_ > 0);
@@ -246,6 +302,7 @@ class LibavWriter final : public VideoWriter {
     frame_->width = codec_->width;
     frame_->height = codec_->height;
     Must(av_frame_get_buffer(frame_.get(), 0));
+    if (codec_->pix_fmt == AV_PIX_FMT_PAL8) return;
     scale_.reset(sws_getContext(codec_->width, codec_->height, AV_PIX_FMT_RGB24, codec_->width,
                                 codec_->height, codec_->pix_fmt, kScaleFlags, nullptr, nullptr,
                                 nullptr));
@@ -253,6 +310,16 @@ class LibavWriter final : public VideoWriter {
     if (codec_->pix_fmt == AV_PIX_FMT_YUV420P) {
       const int* bt709 = sws_getCoefficients(SWS_CS_ITU709);
       sws_setColorspaceDetails(scale_.get(), bt709, 1, bt709, 0, 0, 1 << 16, 1 << 16);
+    }
+  }
+
+  void FillByPalette(std::span<const uint8_t> rgb) {
+    palette_->Apply(rgb, options_.width, frame_->data[0], frame_->linesize[0]);
+    auto* entries = reinterpret_cast<uint32_t*>(frame_->data[1]);
+    std::fill_n(entries, 256, 0U);  // the rest is transparent: for pixels as in the frame before
+    for (size_t i = 0; i < palette_->palette().size(); ++i) {
+      const Rgb& c = palette_->palette()[i];
+      entries[i] = 0xFF000000U | uint32_t{c.r} << 16 | uint32_t{c.g} << 8 | c.b;
     }
   }
 
@@ -278,9 +345,33 @@ class LibavWriter final : public VideoWriter {
   LibavPtr<AVCodecContext> codec_;
   AVStream* stream_ = nullptr;  // belongs to format_
   LibavPtr<AVFrame> frame_;
-  LibavPtr<SwsContext> scale_;
+  LibavPtr<SwsContext> scale_;         // null with a palette
+  std::optional<PaletteMap> palette_;  // of kinds with indexed colours
   int64_t count_ = 0;
   bool open_ = false;  // the header is written, the trailer is not
+};
+
+// Frames wait until the colours of all are known.
+class GifWriter final : public VideoWriter {
+ public:
+  GifWriter(const fs::path& path, const VideoOptions& options) : writer_(path, options) {}
+
+  void Add(std::span<const uint8_t> rgb) override {
+    colours_.Add(rgb);
+    frames_.emplace_back(rgb.begin(), rgb.end());
+  }
+
+  void Finish() override {
+    constexpr size_t kColours = 255;  // and one that is transparent
+    writer_.UsePalette(colours_.Palette(kColours));
+    for (const std::vector<uint8_t>& frame : frames_) writer_.Add(frame);
+    writer_.Finish();
+  }
+
+ private:
+  LibavWriter writer_;
+  ColourCounts colours_;
+  std::vector<std::vector<uint8_t>> frames_;
 };
 
 // All pictures wait under temporary names until the last one is there.
@@ -293,7 +384,7 @@ class PngWriter final : public VideoWriter {
     const std::vector<std::byte> png =
         EncodePng({options_.height, options_.width, {rgb.begin(), rgb.end()}});
     AtomicFile& file = *files_.emplace_back(
-        std::make_unique<AtomicFile>(NumberedPng(path_, static_cast<int64_t>(files_.size()))));
+        std::make_unique<AtomicFile>(PngName(path_, static_cast<int64_t>(files_.size()))));
     for (size_t done = 0; done < png.size();) {
       const ssize_t n = ::write(file.fd(), png.data() + done, png.size() - done);
       if (n < 0 && errno == EINTR) continue;
@@ -320,20 +411,31 @@ class PngWriter final : public VideoWriter {
 std::unique_ptr<VideoWriter> OpenVideo(const fs::path& path, const VideoOptions& options) {
   av_log_set_level(AV_LOG_QUIET);  // what is wrong is in our own messages
   CheckSize(path, options);
-  if (IsNumberedPng(path)) return std::make_unique<PngWriter>(path, options);
+  if (IsPng(path)) return std::make_unique<PngWriter>(path, options);
+  if (FindEncoder(path).encoder->pixels == AV_PIX_FMT_PAL8) {
+    return std::make_unique<GifWriter>(path, options);
+  }
   return std::make_unique<LibavWriter>(path, options);
 }
 
 void CheckVideoOutput(const fs::path& path, const VideoOptions& options) {
   av_log_set_level(AV_LOG_QUIET);
   CheckSize(path, options);
-  if (IsNumberedPng(path)) return CheckWritable(NumberedPng(path, 0));
+  if (IsPng(path)) return CheckWritable(PngName(path, 0));
   OpenEncoder(path, options, false);
   CheckWritable(path);
 }
 
+bool HasCrf(const fs::path& path) {
+  if (IsPng(path)) return false;
+  for (const auto& [key, value] : FindEncoder(path).encoder->options) {
+    if (key == std::string_view("crf")) return true;
+  }
+  return false;
+}
+
 std::string VideoEncoderName(const fs::path& path) {
-  return IsNumberedPng(path) ? "png" : FindEncoder(path).encoder->name;
+  return IsPng(path) ? "png" : FindEncoder(path).encoder->name;
 }
 
 }  // namespace equitile

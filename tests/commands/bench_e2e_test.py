@@ -25,8 +25,16 @@ def test_tokens_make_a_grid(equitile):
         assert (said["tokens"], said["batch"], said["weights"]) == (90, 1, weights)
 
 
+def test_text_fits_a_terminal(equitile):
+    outcome = equitile("bench", "e2e", "-W", "48", "-H", "32", "--video-frames", "5", EQUITILE_MODEL=str(TINY))
+    assert outcome.code == 0, outcome.err
+    lines = outcome.out.replace(str(TINY), "MODEL").splitlines()
+    assert lines[0].startswith("MODEL: 2 layers, f32 weights, 12 tokens, 2 passes") and max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2:]] == ["part", "attention", "linear", "rest", "step"]
+
+
 @pytest.mark.parametrize("args, mention", [
-    ([], "--shape"), (["-m", "nowhere"], "nowhere"), (["--shape", "wan-2b"], "wan-14b"), (["--shape", "wan-1.3b,layers=0"], "layers=N"),
+    (["-m", "nowhere"], "nowhere"), (["--shape", "wan-2b"], "wan-14b"), (["--shape", "wan-1.3b,layers=0"], "layers=N"),
     (["-m", TINY, "-W", "250"], "250"), (["-m", TINY, "--tokens", "1031"], "1031"), (["-m", TINY, "--weights", "f16"], "f32 or bf16"),
     (["-m", TINY, "--tokens", "0"], "--tokens 0"),
 ])

@@ -39,10 +39,17 @@ def test_every_command_prints_json(equitile):
     ([], "which command?"), (["inspekt"], "did you mean inspect?"), (["inspect"], "file is required"),
     (["inspect", "a", "b"], "unexpected argument b"), (["inspect", "a", "--layer"], "--layer: a value is missing"),
     (["inspect", "a", "--layer", "x"], "--layer x: must be a whole number"), (["inspect", "a", "-z"], "-z"),
-    (["inspect", "a", "--layer", "1", "--layer", "2"], "--layer: given more than once"),
+    (["inspect", "a", "--layer", "1", "--layer", "x"], "--layer x: must be a whole number"),
 ])
 def test_mistakes(equitile, args, mention):
     equitile(*args).must_be_refused(mention)
+
+
+def test_the_last_of_a_repeated_flag_counts(equitile, data):
+    mask = data / "vectors/one_h24_b64.mask.npy"
+    once = equitile("inspect", mask, "--layer", 0)
+    assert once.code == 0 and equitile("inspect", mask, "--layer", 7, "--layer", 0).out == once.out
+    equitile("inspect", mask, "--layer", 0, "--layer", 7).must_be_refused("--layer 7")
 
 
 def test_version(equitile):

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -11,6 +12,10 @@ import pytest
 
 MINI = pathlib.Path(__file__).resolve().parent.parent.parent / "models/wan-mini"
 TINY = f"-m {MINI} -W 48 -H 32 --video-frames 5 --steps 2"
+
+
+def embedded(page):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL).group(1))
 
 
 def test_agrees_with_scikit_image(equitile, data):
@@ -43,8 +48,28 @@ def test_text_and_page(equitile, data, tmp_path):
     assert outcome.code == 0 and outcome.err == ""
     assert "4 frames, 1 identical" in outcome.out and "worst frame 3" in outcome.out
     page = (tmp_path / "report.html").read_text()
-    assert page.count("data:image/png;base64,") == 4 * 3
-    assert "http" not in page
+    said = embedded(page)
+    assert page.count("data:image/png;base64,") == 4 * 2 and not re.search(r"<link|@import|url\(", page)
+    assert said["title"] == "a and b" and str(data) not in page  # a page travels
+    row, = said["rows"]
+    assert row["frames"] == [0, 1, 2, 3] and row["worst"] == 3 and [len(screen["frames"]) for screen in row["screens"]] == [4, 4]
+    curve, = row["curves"]
+    assert curve["psnr"].count(None) == 1 and len(curve["ssim"]) == 4
+
+
+def test_a_page_of_prompts_keeps_the_videos(equitile, tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\n7\ta blue ring\n")
+    flags = ["--prompts", "p.txt", "--a", TINY, "--b", TINY + " --cfg-scale 1", "--b", TINY]
+    outcome = equitile("compare", *flags, "--html", "r.html")
+    assert outcome.code == 0, outcome.err
+    said = embedded((tmp_path / "r.html").read_text())
+    assert said["title"] == "3 ways of 2 prompts" and [row["name"] for row in said["rows"]] == ["a red circle", "a blue ring"]
+    for row in said["rows"]:
+        assert [curve["label"] for curve in row["curves"]] == ["b1", "b2"] and row["curves"][1]["psnr"] == [None] * 5
+        for screen in row["screens"]:
+            assert (tmp_path / screen["video"]).stat().st_size > 0
+    assert len(list((tmp_path / "r-videos").iterdir())) == 6
+    equitile("compare", *flags, "--html", "none/r.html").must_be_refused("none/r.html")
 
 
 def test_latents(equitile, data):

@@ -70,7 +70,7 @@ def strike(begin, there, blow, output):
         if struck and process.returncode != 0 and not output.exists():
             return process.returncode, out, err
         assert struck or process.returncode == 0, err
-        for file in output, output.with_suffix(".json"), pathlib.Path(f"{output}.ckpt"):
+        for file in output, pathlib.Path(f"{output}.json"), pathlib.Path(f"{output}.ckpt"):
             file.unlink(missing_ok=True)
     pytest.fail("ten times the process was done before it could be struck")
 
@@ -100,7 +100,7 @@ def test_killed_in_a_step(generate, start, tmp_path):
     generate("-o", "a.mp4", "--resume", *LONG[:-1], 4).must_be_refused("a.mp4.ckpt", "another run", "seed is '3', not '4'")
     generate("-o", "a.mp4", "--resume", *LONG, prompt="a star").must_be_refused("another run", "prompt")
     made(generate("-o", "a.mp4", "--resume", "--ranks", 2, *LONG))
-    assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] > 0
+    assert json.loads((tmp_path / "a.mp4.json").read_text())["run"]["first_step"] > 0
     assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
     assert not (tmp_path / "a.mp4.ckpt").exists()
 
@@ -115,13 +115,13 @@ def test_killed_while_frames_are_decoded(generate, start, tmp_path):
     made(generate("-o", "whole.mp4", *CLIP))
 
     strike(lambda: start("-o", "a.mp4", *CLIP), frames_are_written(tmp_path), kill, tmp_path / "a.mp4")
-    assert not (tmp_path / "a.json").exists()
+    assert not (tmp_path / "a.mp4.json").exists()
     made(generate("-o", "b.mp4", *SMALL))  # leaves what is left of others alone
     assert len(list(tmp_path.glob(".a.mp4.*.tmp"))) == 1
     made(generate("-o", "a.mp4", "--resume", *CLIP))
-    assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] == 1
+    assert json.loads((tmp_path / "a.mp4.json").read_text())["run"]["first_step"] == 1
     assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.mp4", "b.json", "b.mp4", "whole.json", "whole.mp4"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mp4", "a.mp4.json", "b.mp4", "b.mp4.json", "whole.mp4", "whole.mp4.json"]
 
 
 def strike_second_rank(mpirun, number):
@@ -152,7 +152,7 @@ def test_one_rank_is_killed(generate, start, tmp_path):
     again = start("-o", "a.mp4", "--resume", *LONG, launcher=MPIRUN)
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0, err
-    assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] > 0
+    assert json.loads((tmp_path / "a.mp4.json").read_text())["run"]["first_step"] > 0
     assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
 
 
@@ -162,9 +162,21 @@ def test_interrupt_writes_a_checkpoint_and_says_how_to_go_on(generate, start, tm
     assert code == 1 and out == ""
     assert "interrupted after step" in err and err.strip().endswith("--resume"), err
     go_on(err, tmp_path)
-    assert json.loads((tmp_path / "a b.json").read_text())["run"]["first_step"] > 0
+    assert json.loads((tmp_path / "a b.mp4.json").read_text())["run"]["first_step"] > 0
     made(generate("-o", "whole.mp4", *LONG))
     assert sha256(tmp_path / "a b.mp4") == sha256(tmp_path / "whole.mp4")
+
+
+@needs_mpirun
+def test_ctrl_c_under_mpirun_says_how_to_go_on(generate, start, tmp_path):
+    """mpirun kills its processes a second after it has told them: no time to end in order."""
+    code, out, err = strike(lambda: start("-o", "a.mp4", *LONG, launcher=MPIRUN), (tmp_path / "a.mp4.ckpt").exists, interrupt,
+                            tmp_path / "a.mp4")
+    said = [line for line in err.splitlines() if line.startswith("equitile: interrupted")]
+    assert said and all("go on with: mpirun -n 2 " in line and line.endswith(" --resume") for line in said), err
+    made(generate("-o", "a.mp4", "--resume", *LONG))
+    made(generate("-o", "whole.mp4", *LONG))
+    assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
 
 
 @pytest.mark.parametrize("how", ["one rank", "ranks as threads", "tiles", pytest.param("mpirun", marks=needs_mpirun)])
@@ -179,13 +191,13 @@ def test_interrupted_while_frames_are_decoded(generate, start, tmp_path, how):
     complaints = [line for line in err.splitlines() if line.startswith("equitile:")]
     assert code == 1 and out == "" and len(complaints) == 1, err
     assert complaints[0].startswith("equitile: interrupted while decoding the frames; go on with: "), err
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mp4.ckpt", "whole.json", "whole.mp4"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.mp4.ckpt", "whole.mp4", "whole.mp4.json"]
     if how == "mpirun":
         assert f"mpirun -n 2 {os.environ['EQUITILE']}" in complaints[0]
         made(generate("-o", "a.mp4", "--resume", *CLIP))
     else:
         go_on(err, tmp_path)
-    assert json.loads((tmp_path / "a.json").read_text())["run"]["first_step"] == 1
+    assert json.loads((tmp_path / "a.mp4.json").read_text())["run"]["first_step"] == 1
     assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "whole.mp4")
 
 
@@ -242,7 +254,7 @@ def test_interrupted_in_the_second_of_three_videos(start, equitile, tmp_path):
     done = go_on(err, tmp_path)
     assert "b-0001.mp4: is there already" in done.stderr and "b-0001.mp4" not in done.stdout
     assert (tmp_path / "b-0001.mp4").stat().st_mtime_ns == first.st_mtime_ns
-    assert json.loads((tmp_path / "b-0002.json").read_text())["run"]["first_step"] > 0
+    assert json.loads((tmp_path / "b-0002.mp4.json").read_text())["run"]["first_step"] > 0
     made(equitile("generate", "-m", MINI, "-o", "c.mp4", *flags))
     for number in 1, 2, 3:
         assert sha256(tmp_path / f"b-000{number}.mp4") == sha256(tmp_path / f"c-000{number}.mp4")

@@ -52,7 +52,7 @@ def test_masks_of_another_grid_are_refused(generate, tmp_path):
 def test_what_is_read_is_never_written_over(generate, tmp_path):
     write_mask(tmp_path / "m.npy", grid=GRID)
     before = (tmp_path / "m.json").read_bytes()
-    generate("--attention", "mask:m.npy", "-o", "m.mp4", *SMALL).must_be_refused("m.json", "description of the mask")
+    generate("--attention", "mask:m.npy", "--save-latents", "m", *SMALL).must_be_refused("m.json", "description of the mask")
     assert (tmp_path / "m.json").read_bytes() == before
     (tmp_path / "b.mp4.preview.png").mkdir()
     generate("-o", "b.mp4", "--preview", 1, *SMALL).must_be_refused("b.mp4.preview.png")
@@ -64,13 +64,13 @@ def test_layouts_that_change_bits_are_repeated(generate, tmp_path):
     made(generate("--save-latents", "ring.st", "--ranks", 3, "--planner", "ring", "--wire", "bf16", *SMALL))
     assert sha256(tmp_path / "ring.st") != sha256(tmp_path / "one.st")
     os.makedirs(tmp_path / "elsewhere")
-    done = subprocess.run(list(map(str, [os.environ["EQUITILE"], "generate", "--from", "../ring.json", "--save-latents", "b.st", "-t", 1])),
+    done = subprocess.run(list(map(str, [os.environ["EQUITILE"], "generate", "--from", "../ring.st.json", "--save-latents", "b.st", "-t", 1])),
                           cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert sha256(tmp_path / "elsewhere/b.st") == sha256(tmp_path / "ring.st")
     # Those that do not leave the choice to the next run.
     made(generate("--save-latents", "two.st", "--ranks", 2, "--planner", "fractional", *SMALL))
-    assert json.loads((tmp_path / "two.json").read_text())["parameters"]["planner"] is None
+    assert json.loads((tmp_path / "two.st.json").read_text())["parameters"]["planner"] is None
     # A run that goes on is held to it as well.
     made(generate("--save-latents", "c.st", "--keep-checkpoint", *SMALL))
     generate("--save-latents", "c.st", "--resume", "--ranks", 3, "--planner", "ring", *SMALL).must_be_refused("layout", "ring")
@@ -84,7 +84,7 @@ def test_masks_and_text_rows_of_a_recorded_run(generate, tmp_path):
     os.makedirs(tmp_path / "elsewhere")
 
     def again():
-        return subprocess.run([os.environ["EQUITILE"], "generate", "--from", "../a.json", "--save-latents", "b.st"],
+        return subprocess.run([os.environ["EQUITILE"], "generate", "--from", "../a.st.json", "--save-latents", "b.st"],
                               cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=60)
 
     assert again().returncode == 0  # its mask is found from other folders

@@ -49,8 +49,8 @@ def test_what_counts_more(generate, equitile, tmp_path):
     """Command line > --config > --from > generation_config.json > default."""
     made(generate("--save-latents", "a.st", "--cfg-scale", 3, "--flow-shift", 4, "-s", 5, *SMALL))
     (tmp_path / "c.toml").write_text("flow_shift = 6\nseed = 7\n")
-    made(equitile("generate", "--from", "a.json", "--config", "c.toml", "-s", 8, "--save-latents", "b.st"))
-    said = parameters(tmp_path / "b.json")
+    made(equitile("generate", "--from", "a.st.json", "--config", "c.toml", "-s", 8, "--save-latents", "b.st"))
+    said = parameters(tmp_path / "b.st.json")
     assert (said["cfg_scale"], said["flow_shift"], said["seed"], said["rng"]) == (3, 6, 8, "torch")
     defaults = json.loads((MINI / "generation_config.json").read_text())
     assert said["fps"] == defaults["fps"] and said["steps"] == 2 != defaults["num_inference_steps"]
@@ -75,14 +75,14 @@ def test_files_that_cannot_be_used(generate, tmp_path, name, content, mentions):
 
 def test_switches_of_a_record_can_be_taken_back(generate, equitile, tmp_path):
     made(generate("--save-latents", "a.st", "--vae-tiling", *SMALL))
-    assert parameters(tmp_path / "a.json")["vae_tiling"] is True
-    made(equitile("generate", "--from", "a.json", "--no-vae-tiling", "--save-latents", "b.st"))
-    assert parameters(tmp_path / "b.json")["vae_tiling"] is False
+    assert parameters(tmp_path / "a.st.json")["vae_tiling"] is True
+    made(equitile("generate", "--from", "a.st.json", "--no-vae-tiling", "--save-latents", "b.st"))
+    assert parameters(tmp_path / "b.st.json")["vae_tiling"] is False
 
 
 def test_sidecars_of_the_first_version(generate, equitile, tmp_path):
     made(generate("--save-latents", "a.st", "--ranks", 3, "--planner", "ring", "--wire", "bf16", *SMALL))
-    record = json.loads((tmp_path / "a.json").read_text())
+    record = json.loads((tmp_path / "a.st.json").read_text())
     for key in "target", "ranks", "reuse_threshold", "machine", "machine_hash":
         del record["parameters"][key]
     record["equitile"] = "0.1.0"
@@ -106,19 +106,19 @@ def test_another_simd_target(generate, equitile, tmp_path):
     made(generate(*flags, "--resume", EQUITILE_TARGET="portable"))
     assert sha256(tmp_path / "a.st") == portable
     # --from makes the same again, with the target of the run; whoever sets one has it.
-    made(equitile("generate", "--from", "a.json", "--save-latents", "b.st"))
-    assert sha256(tmp_path / "b.st") == portable and parameters(tmp_path / "b.json")["target"] == "portable"
-    made(equitile("generate", "--from", "a.json", "--save-latents", "c.st", EQUITILE_TARGET=best))
+    made(equitile("generate", "--from", "a.st.json", "--save-latents", "b.st"))
+    assert sha256(tmp_path / "b.st") == portable and parameters(tmp_path / "b.st.json")["target"] == "portable"
+    made(equitile("generate", "--from", "a.st.json", "--save-latents", "c.st", EQUITILE_TARGET=best))
     assert sha256(tmp_path / "c.st") == sha256(tmp_path / "best.st")
     told = made(generate(*flags, "--resume", "--allow-other-target"))
     assert told.err.count("\n") == 1 and "a.st.ckpt" in told.err and "portable" in told.err and best in told.err
-    run = json.loads((tmp_path / "a.json").read_text())["run"]
+    run = json.loads((tmp_path / "a.st.json").read_text())["run"]
     assert (run["target"], run["target_before"]) == (best, "portable")
 
 
 def test_targets_that_this_machine_does_not_have(generate, equitile, tmp_path):
     made(generate("--save-latents", "a.st", *SMALL))
-    record = json.loads((tmp_path / "a.json").read_text())
+    record = json.loads((tmp_path / "a.st.json").read_text())
     foreign = "neon" if record["run"]["target"] != "neon" else "avx2"
     record["parameters"]["target"] = foreign
     (tmp_path / "b.json").write_text(json.dumps(record))

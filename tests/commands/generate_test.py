@@ -1,9 +1,11 @@
 """`equitile generate`: the same bits on any ranks, threads and after any crash; what cannot be used is refused in one line, before
 any work. Small videos of wan-mini; nothing here depends on what its weights draw."""
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -70,8 +72,8 @@ def test_masks(generate, tmp_path):
     assert sha256(tmp_path / "own1.st") != sha256(tmp_path / "dense.st")
     generate("-o", "a.mp4", "--attention", "mask:own.npy", *SMALL).must_be_refused("own.npy", "128 x 128 tokens", "36")
     (tmp_path / "own.npy").write_bytes((tmp_path / "all.npy").read_bytes())
-    generate("--from", "own1.json", "--save-latents", "again.st").must_be_refused("own1.json", "another mask", "own.npy")
-    made(generate("--from", "all1.json", "--save-latents", "again.st", "--cfg-scale", 1))
+    generate("--from", "own1.st.json", "--save-latents", "again.st").must_be_refused("own1.st.json", "another mask", "own.npy")
+    made(generate("--from", "all1.st.json", "--save-latents", "again.st", "--cfg-scale", 1))
     generate("-o", "a.mp4", "--attention", "sparse", *SMALL).must_be_refused("--attention sparse", "must be one of dense, mask:FILE")
 
 
@@ -79,7 +81,7 @@ def test_layouts_by_degrees_and_a_trace_of_all_ranks(generate, tmp_path):
     made(generate("-o", "one.mp4", *SMALL))
     made(generate("-o", "two.mp4", "--ranks", 2, "--ulysses-degree", 2, "--reuse-threshold", 1.1, "--trace", "trace.json", *SMALL))
     assert sha256(tmp_path / "one.mp4") == sha256(tmp_path / "two.mp4")
-    run = json.loads((tmp_path / "two.json").read_text())["run"]
+    run = json.loads((tmp_path / "two.mp4.json").read_text())["run"]
     assert {layer["planner"] for layer in run["layout"]} == {"usp:2x1"}
     calls = 4 * len(run["layout"])  # steps, layers
     assert run["plans"]["made"] == 1 and run["plans"]["made"] + run["plans"]["kept"] == calls
@@ -108,16 +110,30 @@ def test_seed_sampler_and_rng_matter(generate, tmp_path):
 
 def test_sidecar_repeats_the_run(generate, equitile, tmp_path):
     made(generate("-o", "a.mp4", "-s", 7, "--cfg-scale", 2.5, *SMALL))
-    sidecar = json.loads((tmp_path / "a.json").read_text())
+    sidecar = json.loads((tmp_path / "a.mp4.json").read_text())
     assert sidecar["parameters"]["prompt"] == PROMPT and sidecar["parameters"]["seed"] == 7
     assert sidecar["run"]["seconds"]["total"] > 0 and len(sidecar["run"]["layout"]) > 0
     assert sidecar["run"]["encoder"] in ("libx264", "mpeg4") and sidecar["run"]["target"] and sidecar["equitile"]
-    made(equitile("generate", "--from", "a.json", "-o", "b.mp4"))
-    assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "b.mp4")
-    made(equitile("generate", "--from", "a.json", "-o", "c.mp4", "-s", 8))
+    for recorded in "a.mp4.json", "a.mp4":
+        made(equitile("generate", "--from", recorded, "-o", "b.mp4"))
+        assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "b.mp4")
+    made(equitile("generate", "--from", "a.mp4", "-o", "c.mp4", "-s", 8))
     assert sha256(tmp_path / "a.mp4") != sha256(tmp_path / "c.mp4")
     (tmp_path / "x.json").write_text("{}")
     equitile("generate", "--from", "x.json", "-o", "c.mp4").must_be_refused("x.json", "'parameters' is missing")
+    (tmp_path / "b.mp4.json").unlink()
+    equitile("generate", "--from", "b.mp4", "-o", "c.mp4").must_be_refused("there is no b.mp4.json")
+
+
+def test_a_file_of_somebody_else_is_never_written_over(generate, tmp_path):
+    made(generate("-o", "a.gif", *TINY))
+    made(generate("-o", "a.webm", *TINY))
+    assert {"a.gif.json", "a.webm.json"} <= {file.name for file in tmp_path.iterdir()}
+    made(generate("-o", "a.gif", *TINY))  # its own record is replaced
+    for text in '{"version": 1}', "", "not JSON":
+        (tmp_path / "plan.mp4.json").write_text(text)
+        generate("-o", "plan.mp4", *TINY).must_be_refused("plan.mp4.json: is not a record of a video")
+        assert (tmp_path / "plan.mp4.json").read_text() == text and not (tmp_path / "plan.mp4").exists()
 
 
 def test_json_and_preview(generate, tmp_path):
@@ -128,11 +144,13 @@ def test_json_and_preview(generate, tmp_path):
 
 
 def test_prompts(equitile, generate, tmp_path):
-    (tmp_path / "p.txt").write_text("a blue ring\n\n5\ta green star\n")
+    (tmp_path / "p.txt").write_text("# colours\na blue ring\n\n5\ta green star\n  # and more\na red circle\n")
     made(equitile("generate", "-m", MINI, "--prompts", "p.txt", "-o", "v.gif", "--perf-dump-path", "p.json", *TINY))
     made(generate("-o", "alone.gif", "-s", 5, *TINY, prompt="a green star"))
-    assert (tmp_path / "v-0001.gif").exists() and (tmp_path / "v-0001.json").exists()
+    assert (tmp_path / "v-0001.gif").exists() and (tmp_path / "v-0001.gif.json").exists()
     assert sha256(tmp_path / "v-0002.gif") == sha256(tmp_path / "alone.gif")
+    seeds = [json.loads((tmp_path / f"v-000{i}.gif.json").read_text())["parameters"]["seed"] for i in (1, 2, 3)]
+    assert seeds == [42, 5, 44] and not (tmp_path / "v-0004.gif").exists()
     assert json.loads((tmp_path / "p-0002.json").read_text())["first_step"] == 0
 
 
@@ -170,8 +188,8 @@ def test_prompts_from_other_systems(equitile, tmp_path):
     long = "a star " * 20000
     (tmp_path / "p.txt").write_bytes(b"\xef\xbb\xbf7\ta star\r\n\r\na \xf0\x9f\x8e\x89 ring\r\n" + long.encode())
     made(equitile("generate", "-m", MINI, "--prompts", "p.txt", "--save-latents", "l.st", *TINY))
-    parameters = [json.loads((tmp_path / f"l-000{i}.json").read_text())["parameters"] for i in (1, 2, 3)]
-    assert [(p["prompt"], p["seed"]) for p in parameters] == [("a star", 7), ("a \U0001F389 ring", 42), (long, 42)]
+    parameters = [json.loads((tmp_path / f"l-000{i}.st.json").read_text())["parameters"] for i in (1, 2, 3)]
+    assert [(p["prompt"], p["seed"]) for p in parameters] == [("a star", 7), ("a \U0001F389 ring", 43), (long, 44)]
 
 
 @pytest.mark.parametrize("flags, mentions", [
@@ -190,12 +208,14 @@ def test_prompts_from_other_systems(equitile, tmp_path):
     (["-o", "a.mp4", "--perf-dump-path", "none/p.json"], ["none/p.json"]),
     (["-o", "a.mp4", "--trace", "none/t.json"], ["none/t.json"]),
     (["-o", "a.mp4", "--save-latents", "a.mp4"], ["a.mp4", "the video and the latents"]),
-    (["-o", "a.mp4", "--save-latents", "a.json"], ["a.json", "the latents and the parameters"]),
-    (["--save-latents", "a.json"], ["a.json", "the latents and the parameters"]),
-    (["-o", "a.mp4", "--perf-dump-path", "./a.json"], ["a.json", "the parameters of the run and the seconds"]),
+    (["-o", "a.mp4", "--save-latents", "a.mp4.json"], ["a.mp4.json", "the latents and the parameters"]),
+    (["-o", "a.mp4", "--perf-dump-path", "./a.mp4.json"], ["a.mp4.json", "the parameters of the run and the seconds"]),
     (["-o", "a.mp4", "--trace", "a.mp4.ckpt"], ["a.mp4.ckpt", "the checkpoint and the trace"]),
     (["-o", "a.mp4", "--attention", "mask:"], ["--attention mask:", "FILE is missing"]),
     (["-o", "name"], ["name", ".mp4, .webm or .gif"]),
+    (["-o", "a.png"], ["a.png", "one frame", "--video-frames 1", "a/%05d.png"]),
+    (["-o", "a.gif", "--crf", 20], ["a.gif", "--crf 20 is for .mp4 and .webm"]),
+    (["-o", "a.mp4", "-m", "Wan-AI/Wan2.1"], ["Wan-AI/Wan2.1", "--local-dir Wan2.1"]),
     (["-p", "--json"], ["-p", "a value is missing"]),
     ([], ["where shall the video go"]),
 ])
@@ -211,7 +231,7 @@ def test_bad_input_is_refused_before_any_work(generate, tmp_path, flags, mention
 ])
 def test_what_is_recorded_is_checked_as_flags_are(equitile, generate, tmp_path, key, value):
     made(generate("-o", "a.gif", *TINY))
-    record = json.loads((tmp_path / "a.json").read_text())
+    record = json.loads((tmp_path / "a.gif.json").read_text())
     record["parameters"][key] = value
     (tmp_path / "b.json").write_text(json.dumps(record))
     outcome = equitile("generate", "--from", "b.json", "-o", "c.gif")
@@ -290,12 +310,53 @@ def test_what_goes_into_a_pipe_goes_there_alone(tmp_path):
     assert piped == (tmp_path / "a.st").read_bytes()
 
 
-def test_dry_run_loads_and_writes_nothing(generate, tmp_path):
+def test_dry_run_loads_and_writes_nothing(equitile, generate, tmp_path):
     outcome = made(generate("-o", "a.mp4", "--dry-run", "--json", "--ranks", 3, *SMALL))
     report = json.loads(outcome.out)
     assert report["tokens"] == 36 and report["ranks"] == 3 and report["bytes_per_rank"]["total"] > 0 and report["seconds"] > 0
     assert list(tmp_path.iterdir()) == []
     assert "memory per rank" in made(generate("-o", "a.mp4", "--dry-run", *SMALL)).out
+    alone = json.loads(made(equitile("generate", "-m", MINI, "--dry-run", "--json", "--ranks", 3, *SMALL)).out)
+    assert alone["bytes_per_rank"] == report["bytes_per_rank"] and alone["seconds_decode"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_and_folders_of_pictures(generate, tmp_path):
+    made(generate("-o", "new/%05d.png", *TINY))
+    assert len(list((tmp_path / "new").glob("*.png"))) == 5 and (tmp_path / "new.json").exists()
+    one = [*TINY, "--video-frames", 1]
+    for name in "a.png", "a.jpg", "a.webp":
+        made(generate("-o", name, *one))
+    made(generate("-o", "b/%d.png", *one))
+    assert sha256(tmp_path / "a.png") == sha256(tmp_path / "b/0.png")
+    made(generate("-o", "q.mp4", "--crf", 40, *TINY))
+    made(generate("-o", "p.mp4", *TINY))
+    assert (tmp_path / "q.mp4").stat().st_size < (tmp_path / "p.mp4").stat().st_size
+    made(generate("--from", "q.mp4", "-o", "r.mp4"))
+    assert sha256(tmp_path / "q.mp4") == sha256(tmp_path / "r.mp4")
+    made(generate("--from", "q.mp4", "-o", "r.gif"))  # which has no such quality
+
+
+def test_what_will_not_be_seen_is_said(generate, tmp_path):
+    said = made(generate("-o", "a.mp4", "-n", "a ring", "--cfg-scale", 1, *TINY)).err
+    assert said.count("\n") == 1 and "--negative-prompt is ignored" in said
+    assert made(generate("-o", "a.mp4", "-n", "a ring", *TINY)).err == ""
+    said = made(generate("-o", "a.mp4", *TINY, prompt="a Red cat, bounces")).err
+    assert said.count("\n") == 1 and "not taught 'cat';" in said and "circle" in said
+
+
+def test_the_vocabulary_is_what_was_taught():
+    spec = importlib.util.spec_from_file_location("synth", MINI / "training/synth.py")
+    synth = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(synth)
+    known = set((MINI / "vocabulary.txt").read_text().split())
+    assert len(known) < 100
+    for said in (synth.COLORS, synth.BACKGROUNDS, synth.SHAPES, synth.MOTIONS, synth.SIZES, *synth.SAID.values()):
+        assert {word for text in said for word in text.split()} <= known
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        spec, prompt = synth.sample_spec(rng)
+        assert set(re.findall("[a-z]+", prompt + " " + synth.paraphrase(spec, rng))) <= known
 
 
 def test_what_cannot_fit_into_memory_is_refused(generate, tmp_path):

@@ -1,5 +1,6 @@
 """`equitile inspect`: what it says about good masks, and that bad ones are refused in one line."""
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -116,3 +117,23 @@ def test_output_that_cannot_be_written(equitile, tmp_path):
     equitile("inspect", "m.npy", "--png", "nowhere/out.png").must_be_refused("nowhere/out.png")
     equitile("inspect", "m.npy", "--png", ".").must_be_refused("cannot be written")
     assert [file.name for file in tmp_path.iterdir()] == ["m.npy"]
+
+
+MINI = pathlib.Path(__file__).resolve().parent.parent.parent / "models/wan-mini"
+VIDEO = ["generate", "-m", MINI, "-p", "a red circle", "-t", 1, "-W", 48, "-H", 32, "--video-frames", 5, "--steps", 1]
+
+
+def test_a_video_and_its_record(equitile, tmp_path):
+    assert equitile(*VIDEO, "-o", "a.mp4", "--fps", 10).code == 0
+    outcome = equitile("inspect", "a.mp4")
+    assert outcome.code == 0 and outcome.err == ""
+    assert outcome.out.startswith("a.mp4: 5 frames of 48x32, 10 frames per second") and "a red circle" in outcome.out
+    record = equitile("inspect", "a.mp4.json").out
+    assert "5 frames of 48x32" in record and "a red circle" in record and "--from a.mp4.json" in record
+    said = json.loads(equitile("inspect", "a.mp4", "--json").out)
+    assert (said["frames"], said["width"], said["height"], said["fps"]) == (5, 48, 32, 10)
+    assert said["record"] == json.loads(equitile("inspect", "a.mp4.json", "--json").out) == json.loads((tmp_path / "a.mp4.json").read_text())
+    (tmp_path / "a.mp4.json").unlink()
+    assert equitile("inspect", "a.mp4").out.count("\n") == 1
+    (tmp_path / "b.mp4").write_text("no video")
+    equitile("inspect", "b.mp4").must_be_refused("b.mp4: not a file that inspect knows")

@@ -11,7 +11,7 @@ SPARSE = ["--attention", "predict:mass=0.6,tail=none", "--dense-steps", 1]
 def make(equitile, tmp_path, name, *args):
     outcome = equitile("generate", "--save-latents", f"{name}.st", "-o", f"{name}.mp4", "--perf-dump-path", f"{name}.perf", *args)
     assert outcome.code == 0, outcome.err
-    sidecar = json.loads((tmp_path / f"{name}.json").read_text())
+    sidecar = json.loads((tmp_path / f"{name}.mp4.json").read_text())
     calls = json.loads((tmp_path / f"{name}.perf").read_text())["calls"]
     return hashlib.sha256((tmp_path / f"{name}.st").read_bytes()).hexdigest(), sidecar["parameters"], calls
 
@@ -22,12 +22,12 @@ def test_from_repeats_the_layouts(equitile, tmp_path, planner):
     if "dbsp:auto" in planner:
         assert all(call["planner"].startswith("dbsp:") for call in calls)
     assert parameters["layouts"] and (parameters["rates"] is None) == (planner[-1] == "bf16")
-    again, repeated, calls_again = make(equitile, tmp_path, "b", "--from", "a.json", "--threads", 1)
+    again, repeated, calls_again = make(equitile, tmp_path, "b", "--from", "a.mp4.json", "--threads", 1)
     assert again == bits
     assert repeated["layouts"] == parameters["layouts"] and repeated["rates"] == parameters["rates"]
     assert [call["planner"] for call in calls_again] == [call["planner"] for call in calls]
     # Another video has layouts of its own, recorded as such.
-    _, other, _ = make(equitile, tmp_path, "c", "--from", "a.json", "--threads", 1, "-s", 7)
+    _, other, _ = make(equitile, tmp_path, "c", "--from", "a.mp4.json", "--threads", 1, "-s", 7)
     assert other["layouts"].split()[0] != parameters["layouts"].split()[0]
 
 

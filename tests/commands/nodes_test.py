@@ -140,7 +140,7 @@ def test_a_long_cable(equitile, start, tmp_path):
     finish(start(2, "--delay", "5ms", "--", os.environ["EQUITILE"], "generate", *flags, "--save-latents", "far.st"))
     assert (tmp_path / "far.st").read_bytes() == (tmp_path / "alone.st").read_bytes()
     # Two cables each way; none of the six layers can do with less than a way there and a way back.
-    assert json.loads((tmp_path / "far.json").read_text())["run"]["seconds"]["steps"] > 6 * 2 * 2 * 0.005
+    assert json.loads((tmp_path / "far.st.json").read_text())["run"]["seconds"]["steps"] > 6 * 2 * 2 * 0.005
 
 
 def test_exchange_as_predicted(start, tmp_path, capsys):

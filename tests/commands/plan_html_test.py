@@ -79,6 +79,18 @@ def test_page_stays_small(equitile, tmp_path):
     assert (tmp_path / "r.html").stat().st_size < 5_000_000
 
 
+def test_a_large_mask_in_cells(equitile, tmp_path):
+    np.save(tmp_path / "m.npy", random_mask(12, 1184, 1184))
+    outcome = equitile("plan", "--mask", tmp_path / "m.npy", "--for-ranks", 8, "--planner", "all", "--html", "r.html")
+    assert outcome.code == 0, outcome.err
+    assert (tmp_path / "r.html").stat().st_size < 2_000_000
+    page = (tmp_path / "r.html").read_text()
+    layer, = embedded(page)
+    assert layer["cell"] == 2 and layer["mask"]["source"] == "m.npy" and str(tmp_path) not in page
+    cells = np.unpackbits(np.frombuffer(base64.b64decode(layer["bits"]), np.uint8).reshape(12, 592, -1), axis=2, bitorder="little")
+    assert cells.mean() == pytest.approx(0.4, abs=0.05)  # as many are filled as blocks are kept
+
+
 def test_a_name_cannot_end_the_script(equitile, tmp_path):
     np.save(tmp_path / "m.npy", random_mask(2, 3, 3))
     (tmp_path / "m.npy").rename(tmp_path / "<script><!--.npy")

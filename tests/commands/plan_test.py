@@ -2,6 +2,7 @@
 out here with numpy, and that what cannot be used is refused in one line."""
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -180,7 +181,30 @@ def test_table_is_best_first_and_says_why(equitile):
     outcome = equitile("plan", "--synthetic", "wan,heads=12,blocks=64", "--for-ranks", 8)
     assert outcome.code == 0 and outcome.err == ""
     assert "fractional" in outcome.out and "100 GFLOP/s" in outcome.out and "100Gb/s,2us" in outcome.out
-    assert "predicted" in outcome.out.splitlines()[-1]
+    assert "ms predicted" in outcome.out
+
+
+def test_text_fits_a_terminal(equitile, tmp_path):
+    outcome = equitile("plan", "--synthetic", "wan,heads=24,blocks=64", "--for-ranks", 8, "--planner", "all")
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0 and max(map(len, lines)) <= 80, max(lines, key=len)
+    table = [line for line in lines if re.match(r"\S.* \d+\.\d{4} ", line)]
+    first = [line.split("  ")[0] for line in table]
+    assert any(set(name.split(" = ")) >= {"ulysses", "usp:8x1"} for name in first), first  # the same plan
+    assert any(set(name.split(" = ")) >= {"fractional", "auto"} for name in first), first
+    heading = next(line for line in lines if line.startswith("planner"))
+    assert heading.split()[:4] == ["planner", "rho", "bound", "speed-up"]
+    ulysses = next(line for line in table if "ulysses" in line)
+    assert "1.00" in ulysses.split() and "speed-up: of the predicted time, over ulysses" in outcome.out.replace("\n", " ")
+    wide = equitile("plan", "--synthetic", "wan,heads=24,blocks=64", "--for-ranks", 8, "--wide").out
+    assert "buffer MB" in wide and "buffer MB" not in outcome.out
+
+
+def test_the_summary_comes_before_the_layers(equitile, tmp_path):
+    save(tmp_path / "m.npy", np.stack([random_mask(6, 9), random_mask(6, 9)]))
+    out = equitile("plan", "--mask", "m.npy", "--for-ranks", 3, "--planner", "ring,fractional").out
+    assert 0 < out.index("all layers together") < out.index("\nlayer 0\n") < out.index("\nlayer 1\n")
+    assert "over ring" in out
 
 
 def test_batch_and_block(equitile, tmp_path):

@@ -26,7 +26,7 @@ def pattern_file(equitile, tmp_path, **changes):
     """A pattern of all modes in every layer, other ones at low noise."""
     made = equitile("generate", *FLAGS, "-o", "any.mp4", EQUITILE_MODEL=str(MINI))
     assert made.code == 0, made.err
-    model = json.loads((tmp_path / "any.json").read_text())["parameters"]["model_fingerprint"]
+    model = json.loads((tmp_path / "any.mp4.json").read_text())["parameters"]["model_fingerprint"]
     heads = [{"density": 0.5, "error": 0.0, **mode} for mode in MODES]
     file = {"version": 1, "kind": "pattern", "model": model, "grid": [3, 6, 8], "text": {"before": 0, "after": 0}, "block": 64,
             "home_order": "fhw", "layers": 6, "heads": 6, "calibration": {"prompts": [], "seeds": []}, "objective": "budget",
@@ -142,9 +142,9 @@ def test_says_what_was_left_out(generate, tmp_path):
     for call in perf["calls"]:
         assert call["density"] == 1 if call["step"] == 1 else call["density"] < 1
         assert call["rho_after"] >= 0.999 and call["mask_seconds"] >= 0 and call["planner"]
-    sidecar = json.loads((tmp_path / "a.json").read_text())
+    sidecar = json.loads((tmp_path / "a.mp4.json").read_text())
     assert sidecar["parameters"]["attention"] == "predict:mass=0.5" and sidecar["parameters"]["dense_steps"] == "1"
-    again = generate("--from", "a.json", "--save-latents", "again.st")
+    again = generate("--from", "a.mp4.json", "--save-latents", "again.st")
     assert again.code == 0, again.err
 
 

@@ -68,8 +68,8 @@ def test_masks_that_follow_the_video_keep_the_same_wherever_tokens_are(generate,
 def test_is_part_of_the_recipe(generate, tmp_path):
     whole = latents(generate, tmp_path, "--token-order", "hilbert", "--checkpoint-every", 1, "--keep-checkpoint")
     generate("--save-latents", "a.st", "--resume").must_be_refused("token order", "hilbert", "fhw")
-    assert json.loads((tmp_path / "a.json").read_text())["parameters"]["token_order"] == "hilbert"
-    assert latents(generate, tmp_path, "--from", "a.json", "--ranks", 2) == whole
+    assert json.loads((tmp_path / "a.st.json").read_text())["parameters"]["token_order"] == "hilbert"
+    assert latents(generate, tmp_path, "--from", "a.st.json", "--ranks", 2) == whole
 
 
 def mask_file(path, **description):

@@ -35,7 +35,7 @@ def test_one_line_per_case(equitile):
     outcome = equitile("verify", "--ranks", "2", "--planner", "fractional,ring", *SMALL)
     assert outcome.code == 0, outcome.err
     lines = outcome.out.splitlines()
-    assert len(lines) == 3 and "reference" in lines[0]
+    assert len(lines) == 4 and "reference" in lines[0] and lines[3] == "3 checks passed"
     assert "fractional" in lines[1] and "same bits" in lines[1]
     assert "ring" in lines[2] and "within the bound" in lines[2]
 

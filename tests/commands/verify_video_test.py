@@ -49,13 +49,13 @@ def test_where_bits_are_not_promised_a_bound_is(equitile, flags, bound):
 
 def test_what_may_be_off_is_told(equitile):
     lines = equitile("verify", *SPLIT, "--planner", "ring").out.splitlines()
-    assert len(lines) == 6 and all("same bits" in line for line in lines[1:4]), lines
-    assert all("within the bound: off by " in line for line in lines[4:]), lines
+    assert len(lines) == 7 and all("same bits" in line for line in lines[1:4]), lines
+    assert all("within the bound: off by " in line for line in lines[4:6]) and lines[6] == "5 checks passed", lines
     lines = equitile("verify", *SPLIT, "--planner", "ulysses").out.splitlines()
-    assert len(lines) == 7 and all("same bits" in line for line in lines[1:]), lines
+    assert len(lines) == 8 and all("same bits" in line for line in lines[1:7]) and lines[7] == "6 checks passed", lines
     # Each rank has a pass of its own: nothing is split.
     lines = equitile("verify", *TINY, "--ranks", 2, "--planner", "ring").out.splitlines()
-    assert len(lines) == 4 and all("same bits" in line for line in lines[1:]), lines
+    assert len(lines) == 5 and all("same bits" in line for line in lines[1:4]), lines
 
 
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")

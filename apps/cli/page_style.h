@@ -1,0 +1,34 @@
+// How pages look, by day and by night: for between <style> and what a page adds of its own.
+#pragma once
+
+namespace equitile {
+
+inline constexpr const char* kPageStyle = R"html(:root {
+  --page: #f6f7f9; --card: #ffffff; --ink: #14181f; --soft: #5d6675; --line: #dfe3e9; --faint: #eef0f4;
+  --accent: #2457d6; --compute: #2f6fdf; --exchange: #f0a020; --wait: #d3d8e0; --critical: #d1343c; --pick: #e9f0ff;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #0e1116; --card: #171b22; --ink: #e9edf3; --soft: #97a1b1; --line: #2a313c; --faint: #1f252e;
+    --accent: #7fa8ff; --compute: #5b93f5; --exchange: #f2b143; --wait: #363e4b; --critical: #ff6b70; --pick: #1d2a44;
+  }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.45 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+main { max-width: 1240px; margin: 0 auto; padding: 32px 24px 56px; }
+h1 { font-size: 30px; line-height: 1.15; margin: 0 0 6px; letter-spacing: -0.02em; }
+h2 { font-size: 18px; margin: 0; letter-spacing: -0.01em; }
+.soft { color: var(--soft); }
+.why { font-size: 17px; margin: 14px 0 0; max-width: 74ch; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 20px 22px; margin-top: 20px; }
+.top { display: flex; flex-wrap: wrap; gap: 8px 18px; align-items: baseline; justify-content: space-between; margin-bottom: 12px; }
+label { color: var(--soft); font-size: 13px; }
+select { font: inherit; color: var(--ink); background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 4px 8px; }
+.num { font-variant-numeric: tabular-nums; }
+.small { font-size: 13px; }
+.key { display: inline-flex; align-items: center; gap: 6px; margin-right: 14px; font-size: 13px; color: var(--soft); }
+.key i { width: 12px; height: 12px; border-radius: 3px; display: inline-block; }
+.key i.rule { height: 0; border-radius: 0; width: 16px; border-top: 2px solid; }
+)html";
+
+}  // namespace equitile

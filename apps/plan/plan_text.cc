@@ -1,0 +1,186 @@
+#include "apps/plan/plan_text.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "apps/cli/table.h"
+
+namespace equitile {
+namespace {
+
+// Whether the same rank computes the same rows at the same price, by whatever name: usp:8x1 is
+// ulysses, and auto is what it has chosen.
+bool IsSamePlan(const PlanReport& a, const PlanReport& b) {
+  if (a.bytes_max != b.bytes_max || a.buffer_bytes_max != b.buffer_bytes_max || a.rho != b.rho) {
+    return false;
+  }
+  if (a.prediction.seconds != b.prediction.seconds) return false;
+  const PlanParts &x = a.plan.parts(), &y = b.plan.parts();
+  const auto ranks = [](const PlanParts& parts, size_t lane) {
+    std::vector<std::pair<int32_t, int32_t>> runs;
+    for (const RowRun& run : parts.row_maps[static_cast<size_t>(parts.map_of_lane[lane])]) {
+      runs.emplace_back(run.end, run.rank);
+    }
+    return runs;
+  };
+  for (size_t lane = 0; lane < x.map_of_lane.size(); ++lane) {
+    if (ranks(x, lane) != ranks(y, lane)) return false;
+  }
+  return true;
+}
+
+// Rows of one table, each the places of plans that are the same.
+using Groups = std::vector<std::vector<size_t>>;
+
+template <typename Same>
+Groups GroupsOf(size_t count, Same same) {
+  Groups groups;
+  for (size_t i = 0; i < count; ++i) {
+    const auto found = std::find_if(groups.begin(), groups.end(),
+                                    [&](const auto& group) { return same(group.front(), i); });
+    if (found == groups.end()) {
+      groups.push_back({i});
+    } else {
+      found->push_back(i);
+    }
+  }
+  return groups;
+}
+
+// "usp:8x1 = ulysses"; who only chose comes last, and is shown with the choice where that is not
+// there by itself.
+std::string Label(const std::vector<const PlanReport*>& plans) {
+  std::vector<std::string> names, choosers;
+  for (const PlanReport* plan : plans) {
+    (plan->chosen.empty() ? names : choosers).push_back(plan->planner);
+  }
+  if (names.empty()) names.push_back(plans.front()->chosen);
+  names.insert(names.end(), choosers.begin(), choosers.end());
+  return fmt::format("{}", fmt::join(names, " = "));
+}
+
+Cell MovedCell(const Moved& moved) {
+  if (!moved.q_blocks) return Cell(Json(nullptr), "-");
+  return Cell(Json(*moved.q_blocks), fmt::format("{:g}+{:g}", *moved.q_blocks, *moved.kv_blocks));
+}
+
+Cell Megabytes(int64_t bytes) { return Cell(static_cast<double>(bytes) * 1e-6, 2); }
+
+Cell SpeedUp(const std::optional<double>& baseline, double seconds) {
+  if (!baseline || seconds <= 0) return Cell(Json(nullptr), "-");
+  return Cell(*baseline / seconds, 2);
+}
+
+}  // namespace
+
+std::string BaselineOf(const std::vector<PlannerSpec>& specs) {
+  for (const PlannerSpec& spec : specs) {
+    if (spec.kind == PlannerKind::kUlysses || spec.kind == PlannerKind::kRing ||
+        spec.kind == PlannerKind::kUsp) {
+      return spec.Text();
+    }
+  }
+  return "";
+}
+
+std::string PlansText(const std::vector<PlanReport>& plans, const PlanTextOptions& options) {
+  std::optional<double> baseline;
+  for (const PlanReport& plan : plans) {
+    if (plan.planner == options.baseline) baseline = plan.prediction.seconds;
+  }
+  const bool wide = options.wide;
+  Table table({{"planner"},
+               {"rho"},
+               {"bound"},
+               {"speed-up", baseline.has_value()},
+               {"predicted_ms"},
+               {"MB/rank"},
+               {"moved_q+kv", wide},
+               {"buffer_MB", wide},
+               {"compute", wide},
+               {"exchange", wide},
+               {"wait", wide},
+               {"planning_ms", wide}});
+  for (const auto& group :
+       GroupsOf(plans.size(), [&](size_t a, size_t b) { return IsSamePlan(plans[a], plans[b]); })) {
+    std::vector<const PlanReport*> same;
+    for (size_t i : group) same.push_back(&plans[i]);
+    const PlanReport& plan = *same.front();
+    const Prediction& time = plan.prediction;
+    table.Add({Label(same), Cell(plan.rho, 4), Cell(plan.bound, 4), SpeedUp(baseline, time.seconds),
+               Cell(time.seconds * 1e3, 3), Megabytes(plan.bytes_max), MovedCell(plan.moved),
+               Megabytes(plan.buffer_bytes_max), Cell(time.compute * 1e3, 3),
+               Cell(time.exchange * 1e3, 3), Cell(time.wait * 1e3, 3),
+               Cell(plan.plan_seconds * 1e3, 2)});
+  }
+  return table.ToText(Terminal::Of(stdout));
+}
+
+std::string SummaryText(const std::vector<MaskReport>& layers, const PlanTextOptions& options) {
+  const std::vector<PlannerSummary> summaries = SummarizeLayers(layers);
+  std::optional<double> baseline;
+  for (const PlannerSummary& summary : summaries) {
+    if (summary.planner == options.baseline) baseline = summary.predicted_seconds;
+  }
+  const auto of = [&](const MaskReport& layer, const std::string& planner) -> const PlanReport& {
+    return *std::find_if(layer.plans.begin(), layer.plans.end(),
+                         [&](const PlanReport& plan) { return plan.planner == planner; });
+  };
+  const auto same = [&](size_t a, size_t b) {
+    return std::all_of(layers.begin(), layers.end(), [&](const MaskReport& layer) {
+      return IsSamePlan(of(layer, summaries[a].planner), of(layer, summaries[b].planner));
+    });
+  };
+  Table table({{"planner"},
+               {"rho_mean"},
+               {"rho_max"},
+               {"speed-up", baseline.has_value()},
+               {"predicted_ms"},
+               {"MB/rank_max"}});
+  for (const auto& group : GroupsOf(summaries.size(), same)) {
+    std::vector<const PlanReport*> plans;
+    for (size_t i : group) plans.push_back(&of(layers.front(), summaries[i].planner));
+    const PlannerSummary& summary = summaries[group.front()];
+    // A planner that chooses may choose otherwise in every layer.
+    const bool alone = plans.size() == 1;
+    table.Add({alone ? summary.planner : Label(plans), Cell(summary.rho_mean, 4),
+               Cell(summary.rho_max, 4), SpeedUp(baseline, summary.predicted_seconds),
+               Cell(summary.predicted_seconds * 1e3, 3), Megabytes(summary.bytes_max)});
+  }
+  return table.ToText(Terminal::Of(stdout));
+}
+
+std::string Wrapped(std::string_view text) {
+  constexpr size_t kColumns = 80;
+  std::string lines;
+  size_t column = 0;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (column > 0) {
+      const bool fits = column + 1 + end <= kColumns;
+      lines += fits ? ' ' : '\n';
+      column = fits ? column + 1 : 0;
+    }
+    lines += text.substr(0, end);
+    column += end;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+std::string PlanLegend(const PlanTextOptions& options) {
+  std::string text =
+      "rho: work of the busiest rank over the mean, 1 is even; bound: the least rho that such a "
+      "layout can have; MB/rank: most that a rank sends and receives";
+  if (!options.baseline.empty()) {
+    text += fmt::format("; speed-up: of the predicted time, over {}", options.baseline);
+  }
+  if (!options.wide) text += "; --wide shows more columns";
+  return Terminal::Of(stdout).Dim(Wrapped(text)) + "\n";
+}
+
+}  // namespace equitile

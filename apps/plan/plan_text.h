@@ -1,0 +1,32 @@
+// What `equitile plan` prints for people: tables that fit a terminal of 80 columns.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "equitile/io/plan_report_json.h"
+
+namespace equitile {
+
+struct PlanTextOptions {
+  bool wide = false;     // all columns
+  std::string baseline;  // the planner that speed-ups are over; "": there is none
+};
+
+// The first of the planners that does not look at the mask: what speed-ups are over.
+std::string BaselineOf(const std::vector<PlannerSpec>& specs);
+
+// Plans of one mask, best first; those that are the same are one row ("usp:8x1 = ulysses").
+std::string PlansText(const std::vector<PlanReport>& plans, const PlanTextOptions& options);
+
+// All layers together, fastest first.
+std::string SummaryText(const std::vector<MaskReport>& layers, const PlanTextOptions& options);
+
+// In lines of at most 80 columns.
+std::string Wrapped(std::string_view text);
+
+// What the columns are.
+std::string PlanLegend(const PlanTextOptions& options);
+
+}  // namespace equitile
