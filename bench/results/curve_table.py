@@ -138,9 +138,9 @@ def differences(found):
 
 
 def data(made, quick, table):
-    """Of the prompts that all sides were made for."""
+    """Of the sides that were made, and the prompts that all of them were made for."""
     frames, size, steps, _ = SIZES[table][quick]
-    found = [(one, together(made, one)) for one in sides(table)]
+    found = [(one, facts) for one in sides(table) if (facts := together(made, one))]
     count = min(len(facts) for _, facts in found)
     summaries = [summary(one, facts[:count]) for one, facts in found]
     share = statistics.fmean(fact["dense_attention_share"] for row in made.values() for some in row["sides"].values() for fact in some)

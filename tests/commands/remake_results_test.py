@@ -150,9 +150,11 @@ def test_the_page(tmp_path):
     curve = {"video": {"frames": 49, "width": 256, "height": 256, "steps": 20}, "prompts": [{"seed": 1000, "prompt": "a"}], "attention_share": 0.5,
              "sides": [curve_table.summary(one, [{"psnr": 30.0 + i, "ssim": 0.9, "speed": 1.0 + i / 50, "density": 0.5, "attention": 0.7,
                                                   "masks": 0.0, "steps_skipped": 0}] * 2) for i, one in enumerate(curve_table.sides("curve"))]}
-    curve["differences"] = [{"ours": "predict", "baseline": "radial", "density": 0.5, "psnr": {"mean": 1.0, "low": 0.5, "high": 1.5, "count": 2},
-                             "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 2}},
-                            {"ours": "predict", "baseline": "sta", "density": 0.5, "psnr": {"mean": -1.0, "low": -1.5, "high": -0.5, "count": 2},
+    curve["differences"] = [{"ours": "predict", "baseline": "radial", "density": 0.5, "psnr": {"mean": 1.0, "low": 0.5, "high": 1.5, "count": 12},
+                             "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 12}},
+                            {"ours": "predict", "baseline": "sta", "density": 0.5, "psnr": {"mean": -1.0, "low": -1.5, "high": -0.5, "count": 12},
+                             "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 12}},
+                            {"ours": "observe", "baseline": "sta", "density": 0.5, "psnr": {"mean": -1.0, "low": -1.5, "high": -0.5, "count": 2},
                              "ssim": {"mean": 0.0, "low": -0.1, "high": 0.1, "count": 2}}]
     cluster = cluster_table.data({"x": {"masks": "m", "density": 0.5, "machine": {}, **cluster_table.judge(
         {"step": 10.0, "attention": 6.0}, 4, {"ring": {"step": 3.0, "rho": 1.5}, "auto": {"step": 2.6, "rho": 1.0}})}}, False)
@@ -168,6 +170,7 @@ def test_the_page(tmp_path):
     row = lambda start: next(line for line in text.splitlines() if line.startswith(start))
     assert ABOUT["fingerprint"] in text and "×2.00" in text and "0.123" in row("| `predict:mass=0.8` ") and "quick" not in text
     assert row("| `predict` | `radial`").endswith("| yes |") and row("| `predict` | `sta`").endswith("| **no** |")
+    assert row("| `observe` | `sta`").endswith("| -1.00 | 0.0000 | too few prompts |") and "A first look at 1 prompts" in text
     assert row("| `ring`").endswith("| **no** |") and "| 0.546 | **no** |" in row("| 0.500 | 0.600")
     assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "1 prompts made in turns" in text
     svg = xml.etree.ElementTree.parse(tmp_path / "sparsity.svg")
