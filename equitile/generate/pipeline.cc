@@ -63,7 +63,8 @@ bool Pipeline::AnyoneIsAsked() {
 bool Pipeline::Load() {
   if (transformer_ != nullptr) return !AnyoneIsAsked();
   if (!parts_->transformer && !LoadTransformer()) return false;
-  transformer_ = std::make_unique<WanTransformer>(config_, *parts_->transformer, pool_);
+  transformer_ =
+      std::make_unique<WanTransformer>(config_, *parts_->transformer, pool_, options_.attention);
   executor_ = std::make_unique<Executor>(comm_, pool_, ExecutorOptions{.wire = options_.wire});
   return true;
 }
@@ -162,7 +163,8 @@ void Pipeline::PrepareAttention(const GenerationConfig& config, const DenoiseHoo
                                                                  .plan_clock = options_.plan_clock,
                                                                  .trace = options_.trace,
                                                                  .head_dim = config_.head_dim,
-                                                                 .layers = config_.layers});
+                                                                 .layers = config_.layers,
+                                                                 .compute = options_.attention});
     if (!matters) rates_.reset();
     attention_tokens_ = tokens;
     attention_passes_ = passes;

@@ -337,6 +337,7 @@ class WanTransformer::Pass {
     args.k = ConstView(kv, DType::kF32, keys, strides);
     args.v = ConstView(kv + d_, DType::kF32, keys, strides);
     args.bias.data = text.bias.data();
+    args.compute = model_.cross_attention_;
     args.out = View(attended_ + FirstRow(item) * d_, {1, tokens, config_.heads, config_.head_dim});
     Attention(args, model_.pool_, model_.attention_workspace_);
   }
@@ -504,8 +505,9 @@ class WanTransformer::Pass {
          linear_fused_ = 0.0;
 };
 
-WanTransformer::WanTransformer(const WanConfig& config, const WanWeights& weights, ThreadPool& pool)
-    : config_(config), weights_(weights), pool_(pool) {
+WanTransformer::WanTransformer(const WanConfig& config, const WanWeights& weights, ThreadPool& pool,
+                               Compute cross_attention)
+    : config_(config), weights_(weights), pool_(pool), cross_attention_(cross_attention) {
   EQ_CHECK(static_cast<int64_t>(weights.blocks.size()) == config.layers);
 }
 

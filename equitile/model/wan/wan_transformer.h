@@ -63,7 +63,9 @@ struct WanPass {
 class WanTransformer {
  public:
   // weights and pool must outlive it.
-  WanTransformer(const WanConfig& config, const WanWeights& weights, ThreadPool& pool);
+  // cross_attention: in what the products of attention to the text are computed.
+  WanTransformer(const WanConfig& config, const WanWeights& weights, ThreadPool& pool,
+                 Compute cross_attention = Compute::kF32);
 
   const WanConfig& config() const { return config_; }
   const WanWeights& weights() const { return weights_; }
@@ -82,6 +84,7 @@ class WanTransformer {
   WanConfig config_;
   const WanWeights& weights_;
   ThreadPool& pool_;
+  Compute cross_attention_;
   Workspace workspace_;
   Workspace attention_workspace_;
   TokenGrid grid_;               // of the last pass;
