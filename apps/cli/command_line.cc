@@ -66,9 +66,20 @@ std::string RelatedWord(std::string_view wanted, const std::vector<std::string>&
   return related;
 }
 
+// The shortest word that begins with `wanted`; "": none does.
+std::string Completion(std::string_view wanted, const std::vector<std::string>& words) {
+  std::string shortest;
+  for (const std::string& word : words) {
+    if (!word.starts_with(wanted)) continue;
+    if (shortest.empty() || word.size() < shortest.size()) shortest = word;
+  }
+  return shortest;
+}
+
 // "; did you mean X?" for a word that is close to `wanted`, else "".
 std::string Suggestion(std::string_view wanted, const std::vector<std::string>& words) {
-  std::string word = NearestWord(wanted, words, std::max<size_t>(2, wanted.size() / 3));
+  std::string word = Completion(wanted, words);
+  if (word.empty()) word = NearestWord(wanted, words, std::max<size_t>(2, wanted.size() / 3));
   if (word.empty()) word = RelatedWord(wanted, words);
   return word.empty() ? "" : fmt::format("; did you mean {}?", word);
 }

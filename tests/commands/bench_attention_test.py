@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-KEYS = ["target", "threads", "dtype", "head_dim", "tokens", "heads", "block", "mask", "density", "kept_blocks", "peak_gflops",
+KEYS = ["target", "threads", "dtype", "compute", "head_dim", "tokens", "heads", "block", "mask", "density", "kept_blocks", "peak_gflops",
         "gflops", "fraction_of_peak", "seconds", "max_error", "tolerance"]
 SMALL = ["--heads", "2", "--tokens", "200", "--head-dim", "16", "--threads", "2"]
 

@@ -192,7 +192,6 @@ def test_prompts_on_ranks(equitile, tmp_path, launched):
     (["--a", TINY, "--b", TINY, "--b", TINY.replace("48", "64")], ["--b2", "5 frames of 64x32"]),
     (["--a", TINY, "--b", TINY, "--save-frames", "p.txt/x"], ["--save-frames", "p.txt/x"]),
     (["--a", TINY], ["--b"]),
-    (["--a", TINY, "--b", TINY, "--html", "x.html"], ["--html"]),
     (["--a", TINY, "--b", TINY, "x.mp4"], ["x.mp4"]),
 ])
 def test_prompts_that_cannot_be_compared(equitile, tmp_path, flags, mentions):

@@ -198,7 +198,7 @@ def test_patterns_of_something_else(equitile, generate, tmp_path):
     (["--attention", "observe", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe"]),
     (["--attention", "observe:at=9"], ["step 9 of 5"]),
     (["--attention", "predict:mass=1.5"], ["mass=1.5", "from 0 to 1"]),
-    (["--attention", "predict:masss=0.5"], ["masss=0.5", "mass,min"]),
+    (["--attention", "predict:masss=0.5"], ["masss=0.5", "mass,budget,min"]),
     (["--attention", "predict", "--dense-steps", "120%"], ["--dense-steps 120%"]),
     (["--attention", "predict", "--dense-layers", 7], ["--dense-layers 7", "6 layers"]),
     (["--cache", "hard"], ["--cache hard", "easy"]),
