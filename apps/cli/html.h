@@ -4,7 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "equitile/base/base64.h"
 #include "equitile/io/json_value.h"
+#include "equitile/io/png.h"
 
 namespace equitile {
 
@@ -38,6 +40,13 @@ inline std::string ScriptText(const Json& json) {
       safe += c;
   }
   return safe;
+}
+
+// A picture that needs no file: "data:image/png;base64,...".
+inline std::string PictureText(const RgbImage& image) {
+  const std::vector<std::byte> png = EncodePng(image);
+  return "data:image/png;base64," +
+         Base64({reinterpret_cast<const uint8_t*>(png.data()), png.size()});
 }
 
 }  // namespace equitile

@@ -9,6 +9,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
+#include "apps/cli/html.h"
 #include "apps/cli/table.h"
 #include "apps/compare/compare_html.h"
 #include "apps/compare/compare_prompts.h"

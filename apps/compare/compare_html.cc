@@ -5,7 +5,6 @@
 #include "apps/cli/html.h"
 #include "apps/cli/page_style.h"
 #include "apps/compare/compare_html_template.h"
-#include "equitile/base/base64.h"
 
 namespace equitile {
 namespace {
@@ -26,12 +25,6 @@ Json CurveJson(const std::string& label, const VideoComparison& comparison) {
 }
 
 }  // namespace
-
-std::string PictureText(const RgbImage& image) {
-  const std::vector<std::byte> png = EncodePng(image);
-  return "data:image/png;base64," +
-         Base64({reinterpret_cast<const uint8_t*>(png.data()), png.size()});
-}
 
 Json PageRowJson(const PageRow& row) {
   Json screens = Json::array(), curves = Json::array();

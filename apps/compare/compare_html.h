@@ -20,9 +20,6 @@ struct PageScreen {
   std::string video = {};                // a path from the page
 };
 
-// For an <img>.
-std::string PictureText(const RgbImage& image);
-
 // A row of screens, the first of which is what the others are compared with.
 struct PageRow {
   std::string name;

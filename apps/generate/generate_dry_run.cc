@@ -53,7 +53,8 @@ Seconds EstimateSeconds(const GenerateRequest& request, const DensityEstimate& d
                              .text_rows = config.text_rows,
                              .passes = config.Passes(),
                              .density = computed + Watching(request, density),
-                             .rho = rho};
+                             .rho = rho,
+                             .skipped = density.skipped};
     return videos * static_cast<double>(config.steps) *
            EstimateStepSeconds(model, shape, rates, ranks);
   };

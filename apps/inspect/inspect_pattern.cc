@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "apps/cli/pattern_text.h"
 #include "apps/cli/table.h"
 #include "apps/inspect/inspect.h"
 #include "apps/inspect/pattern_picture.h"

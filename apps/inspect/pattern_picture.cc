@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "apps/cli/html.h"
-#include "apps/cli/table.h"
+#include "apps/cli/pattern_text.h"
 
 namespace equitile {
 namespace {
@@ -59,15 +59,6 @@ std::string HtmlCell(const PatternHead& head, size_t layer, size_t number) {
 }  // namespace
 
 char ModeSign(HeadMode mode) { return LookOf(mode).sign; }
-
-std::string SizeText(const HeadPattern& head) {
-  if (head.mode == HeadMode::kDiagonal) return fmt::format("{:.4g} frames", head.size);
-  if (head.mode == HeadMode::kMultiDiagonal) return fmt::format("{:.4g} places", head.size);
-  if (head.mode != HeadMode::kStripes) return "";
-  int64_t tokens = 0;
-  for (const Range& column : head.columns) tokens += column.size();
-  return fmt::format("{} tokens in {}", tokens, Counted(std::ssize(head.columns), "stripe"));
-}
 
 std::string DrawPattern(const PatternRange& range, const Terminal& terminal) {
   std::string text;

@@ -24,7 +24,4 @@ RgbImage PaintPattern(const PatternFile& file);
 // the rest.
 std::string PatternPage(const std::string& name, const PatternFile& file);
 
-// "size 1.5 frames", "columns 3 of 48 tokens"; empty where a mode has neither.
-std::string SizeText(const HeadPattern& head);
-
 }  // namespace equitile

@@ -5,6 +5,8 @@
 #include <set>
 #include <string>
 
+#include "apps/cli/pattern_text.h"
+
 namespace equitile {
 namespace {
 

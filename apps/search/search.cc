@@ -11,9 +11,11 @@
 #include "apps/cli/table.h"
 #include "apps/generate/recipe_flags.h"
 #include "apps/search/search_flags.h"
+#include "apps/search/search_html.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/memory_estimate.h"
+#include "equitile/io/atomic_write.h"
 #include "equitile/quality/mean_interval.h"
 #include "equitile/search/trial_recorder.h"
 
@@ -56,6 +58,20 @@ std::map<std::string, int64_t> CountModes(const PatternFile& file) {
   return modes;
 }
 
+void PrintMeasured(const std::map<std::string, double>& measured) {
+  if (!measured.contains("psnr")) return;
+  fmt::print(
+      "  {:.0f} videos of other prompts: PSNR {:.2f} dB, SSIM {:.4f}, speed-up {:.2f}; of its own "
+      "{:.2f} dB\n",
+      measured.at("videos"), measured.at("psnr"), measured.at("ssim"), measured.at("speedup"),
+      measured.at("calibration_psnr"));
+  if (!measured.contains("other_psnr")) return;
+  fmt::print(
+      "  {:.0f} of them as {:.0f} frames of {:.0f}x{:.0f}: PSNR {:.2f} dB, speed-up {:.2f}\n",
+      measured.at("other_videos"), measured.at("other_frames"), measured.at("other_width"),
+      measured.at("other_height"), measured.at("other_psnr"), measured.at("other_speedup"));
+}
+
 void PrintSummary(const SearchFlags& flags, const SearchOutcome& outcome) {
   const PatternFile& file = outcome.file;
   const PatternChoice& choice = outcome.choice;
@@ -72,17 +88,12 @@ void PrintSummary(const SearchFlags& flags, const SearchOutcome& outcome) {
       "for {:.0f} %\n",
       100 * choice.step_agreement, 100 * choice.prompt_agreement);
   for (const SearchCandidate& candidate : outcome.candidates) {
-    fmt::print("  {}{}: density {:.3f}, error of the velocity {:.5f}\n", candidate.name,
+    fmt::print("  {}{}: density {:.3f}, error of the velocity {:.5f}{}\n", candidate.name,
                &candidate == outcome.candidates.data() ? " (chosen)" : "", candidate.density,
-               candidate.velocity_error);
+               candidate.velocity_error,
+               candidate.psnr ? fmt::format(", videos {:.2f} dB", *candidate.psnr) : "");
   }
-  if (const auto& measured = file.measured; measured.contains("psnr")) {
-    fmt::print(
-        "  {:.0f} videos of other prompts: PSNR {:.2f} dB, SSIM {:.4f}, speed-up {:.2f}; of "
-        "its own {:.2f} dB\n",
-        measured.at("videos"), measured.at("psnr"), measured.at("ssim"), measured.at("speedup"),
-        measured.at("calibration_psnr"));
-  }
+  PrintMeasured(file.measured);
   if (outcome.dense_seconds > 0) {
     fmt::print("  searched on {} in {:.0f} s, {:.1f} times their dense steps\n",
                Counted(std::ssize(file.prompts), "prompt"), outcome.seconds,
@@ -93,14 +104,19 @@ void PrintSummary(const SearchFlags& flags, const SearchOutcome& outcome) {
 Json SummaryJson(const SearchFlags& flags, const SearchOutcome& outcome) {
   const PatternChoice& choice = outcome.choice;
   Json curve = Json::array();
-  for (const BudgetPoint& point : choice.curve)
-    curve.push_back(
-        {{"error", point.error}, {"density", point.blocks}, {"seconds", point.seconds}});
+  for (const CurvePoint& point : choice.curve) {
+    curve.push_back({{"error", point.error},
+                     {"density", point.density},
+                     {"seconds", point.seconds},
+                     {"speedup", point.speedup}});
+  }
   Json candidates = Json::array();
   for (const SearchCandidate& candidate : outcome.candidates) {
     candidates.push_back({{"name", candidate.name},
                           {"density", candidate.density},
-                          {"velocity_error", candidate.velocity_error}});
+                          {"predicted_speedup", candidate.speedup},
+                          {"velocity_error", candidate.velocity_error},
+                          {"psnr", candidate.psnr ? Json(*candidate.psnr) : Json(nullptr)}});
   }
   return {{"output", flags.output},
           {"objective", outcome.file.objective},
@@ -119,22 +135,36 @@ Json SummaryJson(const SearchFlags& flags, const SearchOutcome& outcome) {
           {"curve", std::move(curve)}};
 }
 
+double MeanOf(std::span<const double> values) { return MeanWithInterval(values).mean; }
+
+void NoteOtherSize(const SearchOptions& options, const ValidationResult& result,
+                   std::map<std::string, double>& measured) {
+  if (result.psnr.empty()) return;
+  measured["other_videos"] = static_cast<double>(result.psnr.size());
+  measured["other_width"] = static_cast<double>(options.other_size.width);
+  measured["other_height"] = static_cast<double>(options.other_size.height);
+  measured["other_frames"] = static_cast<double>(options.other_size.frames);
+  measured["other_psnr"] = result.MeanPsnr();
+  measured["other_ssim"] = MeanOf(result.ssim);
+  measured["other_speedup"] = RatioWithInterval(result.speed).mean;
+}
+
 // What the videos have shown goes into the file.
-void NoteValidation(SearchOutcome& outcome) {
+void NoteValidation(const SearchOptions& options, SearchOutcome& outcome) {
   const ValidationResult& result = outcome.validation;
   if (result.psnr.empty()) return;
   constexpr double kWellBelow = 2.0;  // dB
   const size_t videos = result.psnr.size() - outcome.calibration_videos;
-  double ssim = 0;
-  for (size_t i = 0; i < videos; ++i) ssim += result.ssim[i] / static_cast<double>(videos);
   const double psnr = result.MeanPsnr(0, videos);
   const double own = result.MeanPsnr(videos, result.psnr.size());
   auto& measured = outcome.file.measured;
   measured["videos"] = static_cast<double>(videos);
   measured["psnr"] = psnr;
-  measured["ssim"] = ssim;
+  measured["ssim"] = MeanOf(std::span(result.ssim).first(videos));
+  measured["density"] = MeanOf(std::span(result.density).first(videos));
   measured["speedup"] = RatioWithInterval(std::span(result.speed).first(videos)).mean;
   measured["calibration_psnr"] = own;
+  NoteOtherSize(options, outcome.other_size, measured);
   if (psnr < own - kWellBelow) {
     Remark(
         fmt::format("other prompts come out {:.1f} dB below those that it was calibrated on; "
@@ -143,13 +173,27 @@ void NoteValidation(SearchOutcome& outcome) {
   }
 }
 
-void Finish(const SearchFlags& flags, const SearchOptions& options, SearchOutcome& outcome) {
+// Planned for the ranks that seconds were counted for, else for a number that shows something.
+void WriteReport(const SearchFlags& flags, const GenerateRequest& request,
+                 const SearchOptions& options, const SearchOutcome& outcome) {
+  constexpr int32_t kShownRanks = 8;
+  const int32_t ranks = options.for_ranks > 1 ? options.for_ranks : kShownRanks;
+  WriteTextFile(flags.report, SearchPage({.name = flags.output,
+                                          .request = request,
+                                          .options = options,
+                                          .outcome = outcome,
+                                          .ranks = ranks}));
+}
+
+void Finish(const SearchFlags& flags, const GenerateRequest& request, const SearchOptions& options,
+            SearchOutcome& outcome) {
   if (!outcome.choice.reached) {
     Remark("the target is out of reach: all that can be left out is left out");
   }
   outcome.file.measured["search_seconds"] = outcome.seconds;
-  NoteValidation(outcome);
+  NoteValidation(options, outcome);
   WritePatternFile(flags.output, outcome.file);
+  if (!flags.report.empty()) WriteReport(flags, request, options, outcome);
   std::error_code ignored;
   std::filesystem::remove(options.checkpoint, ignored);
   if (flags.json) return PrintJson(SummaryJson(flags, outcome));
@@ -177,13 +221,19 @@ Outcome OnRanks(const SearchFlags& flags, const GenerateRequest& request, const 
 
 void FindPattern(const SearchFlags& flags, const GenerateRequest& request) {
   const SearchOptions options = OptionsOf(flags, request);
+  if (options.choice.objective == Objective::kBudget && options.looks_twice &&
+      flags.choice_videos > 0 && options.choosing.empty()) {
+    Remark(
+        "no prompts in a validation.txt beside the others, or in --validation: whole steps make "
+        "the last choice, no videos");
+  }
   auto outcome = OnRanks<SearchOutcome>(
       flags, request,
       [&](const Recipe& agreed, Communicator& comm, int threads, const SearchTools& tools) {
         if (comm.rank() == 0) CheckMemory(CountSearchBytes(request, options, comm.size(), threads));
         return RunSearch(request, agreed, options, comm, threads, tools);
       });
-  if (IsFirstProcess()) Finish(flags, options, outcome);
+  if (IsFirstProcess()) Finish(flags, request, options, outcome);
 }
 
 void FindMasks(const SearchFlags& flags, const GenerateRequest& request) {

@@ -1,5 +1,10 @@
 #include "apps/search/search_flags.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
 #include "apps/cli/flags.h"
 #include "apps/generate/recipe_flags.h"
 #include "equitile/base/error.h"
@@ -65,6 +70,15 @@ void RefuseOthersDials(const SearchFlags& flags) {
   if (MakesMasks(flags) && !flags.step_ranges.empty())
     throw InputError("--step-ranges {}: {} has one mask for all steps", flags.step_ranges,
                      flags.objective);
+  if (MakesMasks(flags) && !flags.report.empty())
+    throw InputError("--report {}: {} makes masks, not modes to look at", flags.report,
+                     flags.objective);
+  if (flags.validate == 0 && !flags.validate_at.empty())
+    throw InputError("--validate-at {}: how many videos? give --validate N",
+                     fmt::join(flags.validate_at, ","));
+  if (!flags.validate_at.empty() && flags.validate_at.size() != 3)
+    throw InputError("--validate-at {}: must be WIDTH,HEIGHT,FRAMES",
+                     fmt::join(flags.validate_at, ","));
   if (MakesMasks(flags) && flags.validate > 0) {
     throw InputError("--validate {}: {} makes masks; `equitile compare --prompts` judges them",
                      flags.validate, flags.objective);
@@ -132,14 +146,23 @@ void AddSearchFlags(CLI::App& app, SearchFlags& flags) {
   app.add_flag("--second-look,!--no-second-look", flags.looks_twice,
                "budget: try all again with earlier layers sparse, and choose between candidates by "
                "whole steps (default)");
+  AddNumber(app, "--choice-videos", flags.choice_videos, {.min = 0, .max = 1 << 20},
+            "budget: videos of other prompts that decide between the best candidates; 0: whole "
+            "steps alone");
   AddNumber(app, "--validate", flags.validate, {.min = 0, .max = 1 << 20},
             "make so many videos of other prompts, dense and sparse, and note PSNR, SSIM and speed "
             "in the file");
+  AddNumbers(app, "--validate-at", flags.validate_at, {.min = 1, .max = 1 << 20},
+             "WIDTH,HEIGHT,FRAMES for two of these videos too; default: wider and shorter ones");
   app.add_option("--validation", flags.validation,
-                 "prompts for --validate; default: validation.txt beside the prompts")
+                 "prompts for --choice-videos and --validate; default: validation.txt beside the "
+                 "prompts")
       ->type_name("FILE");
   AddNumber(app, "--for-ranks", flags.for_ranks, {.min = 1, .max = 4096},
             "budget: count the seconds that a layer's plan takes on so many ranks");
+  app.add_option("--report", flags.report,
+                 "write a page here: modes, curve, attention maps, frames, the plan on ranks")
+      ->type_name("FILE");
   app.add_option("-o,--output", flags.output,
                  "the pattern file; static, sta: a folder of mask files")
       ->type_name("FILE")
@@ -155,27 +178,53 @@ GenerateRequest RequestOf(const SearchFlags& flags) {
   GenerateRequest request = RequestOf(making);
   request.tasks = Chosen(request.tasks, flags);
   CheckWritable(MakesMasks(flags) ? flags.output + ".ckpt" : flags.output);
+  if (!flags.report.empty()) CheckWritable(flags.report);
   return request;
 }
 
 namespace {
 
-std::vector<GenerateTask> ValidationOf(const SearchFlags& flags) {
-  if (flags.validate == 0) {
-    if (flags.validation.empty()) return {};
-    throw InputError("--validation {}: how many of them? give --validate N", flags.validation);
-  }
-  const std::filesystem::path beside =
-      std::filesystem::path(flags.making.options.prompts).parent_path() / "validation.txt";
-  RunOptions options;
-  options.files = VideoFiles::kNone;
-  options.prompts = flags.validation.empty() ? beside.string() : flags.validation;
-  const std::vector<GenerateTask> all = MakeTasks(flags.making.recipe, options);
+std::string ValidationFile(const SearchFlags& flags) {
+  if (!flags.validation.empty()) return flags.validation;
+  return (std::filesystem::path(flags.making.options.prompts).parent_path() / "validation.txt")
+      .string();
+}
+
+// Videos that choose and videos that judge are of different prompts: what was chosen by them looks
+// better on them.
+void SetValidation(const SearchFlags& flags, SearchOptions& options) {
+  if (LacksValidation(flags) || (flags.validate == 0 && flags.choice_videos == 0)) return;
+  RunOptions reading;
+  reading.files = VideoFiles::kNone;
+  reading.prompts = ValidationFile(flags);
+  std::vector<GenerateTask> all = MakeTasks(flags.making.recipe, reading);
   if (std::ssize(all) < flags.validate) {
-    throw InputError("--validate {}: {} has {} prompts", flags.validate, options.prompts,
+    throw InputError("--validate {}: {} has {} prompts", flags.validate, reading.prompts,
                      all.size());
   }
-  return Spread(all, flags.validate);
+  options.validation = Spread(all, flags.validate);
+  std::erase_if(all, [&](const GenerateTask& task) {
+    return std::ranges::any_of(options.validation, [&](const GenerateTask& judges) {
+      return judges.prompt == task.prompt && judges.seed == task.seed;
+    });
+  });
+  options.choosing = Spread(all, std::min(flags.choice_videos, std::ssize(all)));
+}
+
+// About as many tokens in another shape: a quarter wider, two thirds as long.
+SearchOptions::Size OtherSize(const SearchFlags& flags, const GenerationConfig& config) {
+  if (flags.validate == 0) return {};
+  GenerationConfig other = config;
+  if (flags.validate_at.empty()) {
+    other.width = RoundUp(config.width * 5 / 4, 16);
+    other.frames = RoundedFrames(std::max<int64_t>(5, config.frames * 2 / 3));
+  } else {
+    other.width = flags.validate_at[0];
+    other.height = flags.validate_at[1];
+    other.frames = flags.validate_at[2];
+  }
+  CheckSizes(other);
+  return {.width = other.width, .height = other.height, .frames = other.frames};
 }
 
 int64_t DenseStepsOf(const GenerateRequest& request) {
@@ -216,8 +265,14 @@ SearchOptions OptionsOf(const SearchFlags& flags, const GenerateRequest& request
   options.checkpoint = flags.output + ".ckpt";
   options.resumes = flags.resumes;
   options.looks_twice = flags.looks_twice;
-  options.validation = ValidationOf(flags);
+  SetValidation(flags, options);
+  options.other_size = OtherSize(flags, request.config);
   return options;
+}
+
+bool LacksValidation(const SearchFlags& flags) {
+  return flags.validation.empty() && flags.validate == 0 &&
+         !std::filesystem::exists(ValidationFile(flags));
 }
 
 }  // namespace equitile

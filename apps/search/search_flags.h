@@ -19,8 +19,10 @@ struct SearchFlags {
   std::vector<int64_t> seeds;
   std::string objective = "budget", step_ranges, output;
   std::optional<double> lambda, epsilon, mode_density, density, error, speedup;
-  int64_t for_ranks = 1, validate = 0;
-  std::string validation;  // a file of prompts
+  int64_t for_ranks = 1, validate = 0, choice_videos = 2;
+  std::string validation;            // a file of prompts
+  std::vector<int64_t> validate_at;  // width, height, frames; empty: a size of our choice
+  std::string report;                // a page
   bool looks_twice = true;
   bool resumes = false, json = false;
 };
@@ -32,6 +34,8 @@ GenerateRequest RequestOf(const SearchFlags& flags);
 SearchOptions OptionsOf(const SearchFlags& flags, const GenerateRequest& request);
 // Where the objective gives masks instead of a pattern.
 bool MakesMasks(const SearchFlags& flags);
+// Whether videos would decide in the end, but there are no prompts for them.
+bool LacksValidation(const SearchFlags& flags);
 MaskSearchOptions MaskOptionsOf(const SearchFlags& flags, const GenerateRequest& request);
 
 }  // namespace equitile

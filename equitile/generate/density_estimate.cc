@@ -49,19 +49,21 @@ class Estimator {
     if (known.attention.kind == AttentionKind::kPatternPredict)
       known.attention.kind = AttentionKind::kPattern;
     if (AreKnown(known.attention.kind)) source_ = MakeMaskSource(known, context_);
-    double low = 0, high = 0, sparse = 0;
+    double low = 0, high = 0, sparse = 0, skipped = 0;
     for (int32_t step = 0; step < context_.Steps(); ++step) {
       for (int32_t layer = 0; layer < context_.layers; ++layer) {
         const DensityEstimate call = IsDense(step, layer) ? DensityEstimate{} : OfCall(step, layer);
         low += call.low;
         high += call.high;
         sparse += call.low != 1 ? 1 : 0;
+        skipped += call.skipped;
       }
     }
     const auto calls = static_cast<double>(context_.Steps() * context_.layers);
     estimate_.low = low / calls;
     estimate_.high = high / calls;
     estimate_.sparse_calls = sparse / calls;
+    estimate_.skipped = skipped / calls;
     return std::move(estimate_);
   }
 
@@ -88,8 +90,12 @@ class Estimator {
       case AttentionKind::kPredict:
       case AttentionKind::kObserve:
         return {.low = spec.mass < 1 || options_.pattern ? Least() : 1, .high = 1};
-      case AttentionKind::kPatternPredict:
-        return {.low = std::max(DensityOf(step, layer), Least()), .high = 1};
+      case AttentionKind::kPatternPredict: {
+        const double skipped = Skipped(step, layer);
+        return {.low = std::max(DensityOf(step, layer), (1 - skipped) * Least()),
+                .high = 1 - skipped,
+                .skipped = skipped};
+      }
       case AttentionKind::kSvg:
       case AttentionKind::kSparge:
         return {.low = spec.density, .high = spec.density};
@@ -99,7 +105,14 @@ class Estimator {
         break;
     }
     const double density = DensityOf(step, layer);
-    return {.low = density, .high = density};
+    return {.low = density, .high = density, .skipped = Skipped(step, layer)};
+  }
+
+  // Share of the layer's heads.
+  double Skipped(int32_t step, int32_t layer) {
+    const auto heads = source_->SkippedHeads(
+        {.step = step, .layer = layer, .sigma = context_.sigmas[static_cast<size_t>(step)]});
+    return static_cast<double>(heads.size()) / static_cast<double>(context_.lanes.heads);
   }
 
   double DensityOf(int32_t step, int32_t layer) {

@@ -13,6 +13,7 @@ namespace equitile {
 struct DensityEstimate {
   double low = 1, high = 1;
   double sparse_calls = 0;  // share of all calls of layers that may leave blocks out
+  double skipped = 0;       // share of all heads that a layer does without, mean over all calls
   LaneMasks masks;          // of the last layer in the last step that is sparse, where known; dense
 
   bool IsRange() const { return low < high; }

@@ -75,13 +75,16 @@ ComputeRates MeasureRates(int64_t head_dim, int32_t ranks, int threads) {
 double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
                            const ComputeRates& rates, int32_t ranks) {
   const WanFlops flops = CountWanFlops(model, shape.tokens, shape.text_rows);
+  const auto width = static_cast<double>(model.Width());
+  const double skipped = shape.skipped * 2 * 2 * width * width *
+                         static_cast<double>(shape.tokens * model.layers);  // two projections
   const double linear =
       rates.peak_gflops * Interpolated(kLinear, static_cast<double>(model.Width()));
   const double rest = kRestFlops * static_cast<double>(shape.tokens * model.layers * model.Width());
   const double seconds =
       (flops.self_attention * shape.density * shape.rho + flops.cross_attention) /
           rates.attention_gflops +
-      flops.linear / linear + rest / rates.peak_gflops;
+      (flops.linear - skipped) / linear + rest / rates.peak_gflops;
   return 1e-9 * seconds * static_cast<double>(shape.passes) / ranks;
 }
 

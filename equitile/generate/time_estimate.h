@@ -28,6 +28,8 @@ struct StepShape {
   int64_t tokens = 0, text_rows = 0, passes = 1;
   double density = 1;  // of the mask, mean over layers
   double rho = 1;      // the busiest rank's attention over the mean
+  double skipped =
+      0;  // share of heads that have neither values nor a part in the output projection
 };
 
 // One denoising step on `ranks` ranks, without what they wait for each other's bytes.

@@ -40,6 +40,15 @@ TEST(TimeEstimate, LessWorkTakesLess) {
   StepShape uneven = whole;
   uneven.rho = 2;
   EXPECT_GT(EstimateStepSeconds(model, uneven, kRates, 1), 1.3 * seconds);
+  StepShape skipping = whole;  // of the six d^2 and 2 d ffn of a layer's products, d^2
+  skipping.skipped = 0.5;
+  const double d = 12 * 128, products = 6 * d * d + 2 * d * 8960;
+  const auto linear = [&](const StepShape& shape) {
+    StepShape alone = shape;
+    alone.density = 0;
+    return EstimateStepSeconds(model, alone, kRates, 1);
+  };
+  EXPECT_NEAR((linear(whole) - linear(skipping)) / linear(whole), d * d / products, 0.015);
   StepShape one = whole;
   one.passes = 1;
   EXPECT_DOUBLE_EQ(EstimateStepSeconds(model, one, kRates, 1), seconds / 2);

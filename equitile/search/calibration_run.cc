@@ -64,7 +64,7 @@ std::vector<float> CalibrationRun::SparseSigmas() const {
 double CalibrationRun::DenseSeconds() const {
   if (clocks_.empty()) return 0;
   const PassClock& first = clocks_.front();
-  return first.dense.Mean(first.recorded.Mean(0)) *
+  return first.walked.Mean(first.recorded.Mean(0)) *
          static_cast<double>(Prompts() * request_.config.steps);
 }
 
@@ -105,6 +105,7 @@ bool CalibrationRun::Begin(const CalibrationState& state) {
       comm_, Leads() ? ChooseWeights(request_, tools_.listener.remark) : DType::kF32);
   PipelineOptions options = PipelineOptionsOf(request_, weights);
   options.stop_requested = tools_.stop_requested;
+  options.parts = parts_;
   pipeline_ = std::make_unique<Pipeline>(request_.folder, comm_, pool_, std::move(options));
   Say("loading");
   std::vector<std::string> prompts = {request_.config.negative_prompt};
@@ -206,29 +207,6 @@ bool CalibrationRun::Walk(Range tasks, SelfAttention attention, FunctionRef<bool
       .finished;
 }
 
-std::vector<Waypoint> CalibrationRun::WalkDense(int64_t prompt, std::span<const int64_t> steps) {
-  const SourceContext context = OnePrompt();
-  SetSource(std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid)));
-  std::vector<Waypoint> waypoints;
-  for (int64_t step : steps)
-    waypoints.push_back({.prompt = prompt, .step = step, .state = {}, .velocity = {}});
-  const auto after = [&](const DenoiseStep& step) {
-    for (Waypoint& waypoint : waypoints) {
-      if (step.done == waypoint.step)
-        waypoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
-      if (step.done == waypoint.step + 1)
-        waypoint.velocity.assign(step.velocity.begin(), step.velocity.end());
-    }
-  };
-  const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
-  const auto stop = [this] { return tools_.stop_requested && tools_.stop_requested(); };
-  if (!Walk({prompt, prompt + 1}, attention, stop, after, nullptr)) {
-    Interrupted("while comparing candidates");
-    waypoints.clear();
-  }
-  return waypoints;
-}
-
 double CalibrationRun::VelocityError(const Waypoint& waypoint, std::unique_ptr<MaskSource> source) {
   SetSource(std::move(source));
   double error = 0;
@@ -243,8 +221,15 @@ double CalibrationRun::VelocityError(const Waypoint& waypoint, std::unique_ptr<M
   };
   const auto attention = [&](const SelfAttentionCall& call) { (*attention_)(call); };
   const auto after_one = [] { return true; };
+  // The velocity knows nothing of the sampler's history, and where the step leads is not asked.
+  const std::vector<float> none(waypoint.latents.size());
+  const DenoiseState state = {.sampler = {.step = waypoint.step,
+                                          .corrected = none,
+                                          .estimate = none,
+                                          .older_estimate = none},
+                              .latents = waypoint.latents};
   Walk({waypoint.prompt, waypoint.prompt + 1}, attention, after_one, after,
-       Leads() ? &waypoint.state : nullptr);
+       Leads() ? &state : nullptr);
   comm_.Broadcast(std::as_writable_bytes(std::span(&error, 1)), 0);
   return error;
 }
@@ -277,9 +262,10 @@ void CalibrationRun::Probe(std::span<const CalibrationPass> passes, const SelfAt
 void CalibrationRun::AfterStep(const DenoiseStep& step, std::span<const CalibrationPass> passes,
                                const CalibrationState& state) {
   PassClock& clock = clocks_[static_cast<size_t>(pass_)];
-  (step.done > setup_.dense_steps ? clock.recorded : clock.dense)
-      .Add(step.seconds - std::exchange(probing_seconds_, 0));
   const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
+  (Records(pass, group_, step.done - 1) ? clock.recorded : clock.walked)
+      .Add(step.seconds - std::exchange(probing_seconds_, 0));
+  if (pass.after_step) pass.after_step(group_ * pass.group, step);
   const bool is_last = step.done == step.steps;
   if (step.stopping || is_last || comm_.Now() - stored_at_ > kCheckpointSeconds)
     Store(step, pass, state);
@@ -288,24 +274,35 @@ void CalibrationRun::AfterStep(const DenoiseStep& step, std::span<const Calibrat
                   SecondsLeft(step.done, passes)));
 }
 
+bool CalibrationRun::Records(const CalibrationPass& pass, int64_t group, int64_t step) const {
+  if (step < setup_.dense_steps) return false;
+  return !pass.records || pass.records(group * pass.group, step);
+}
+
 double CalibrationRun::SecondsLeft(int64_t steps_done,
                                    std::span<const CalibrationPass> passes) const {
-  const auto dense_steps = static_cast<double>(setup_.dense_steps);
-  const auto steps = static_cast<double>(request_.config.steps);
-  const double first = clocks_.front().dense.Mean(clocks_.front().recorded.Mean(0));
-  double left = 0;
-  for (auto i = static_cast<size_t>(pass_); i < passes.size(); ++i) {
-    const auto prompts = static_cast<double>(passes[i].group);
-    const double dense = clocks_[i].dense.Mean(prompts * first);
-    const double recorded = clocks_[i].recorded.Mean(dense + prompts * clocks_[i].probe_seconds);
-    const double group = dense_steps * dense + (steps - dense_steps) * recorded;
-    const bool is_now = static_cast<int64_t>(i) == pass_;
-    left += group * static_cast<double>(Groups(passes[i]) - (is_now ? group_ : 0));
-    if (!is_now) continue;
-    const auto done = static_cast<double>(steps_done);
-    left -= std::min(done, dense_steps) * dense + std::max(0.0, done - dense_steps) * recorded;
+  const double first = clocks_.front().walked.Mean(clocks_.front().recorded.Mean(0));
+  double left = setup_.steps_after * first;
+  for (int64_t i = pass_; i < std::ssize(passes); ++i) {
+    const CalibrationPass& pass = passes[static_cast<size_t>(i)];
+    const PassClock& clock = clocks_[static_cast<size_t>(i)];
+    const auto prompts = static_cast<double>(pass.group);
+    const double walked = clock.walked.Mean(prompts * first);
+    const double recorded = clock.recorded.Mean(walked + prompts * clock.probe_seconds);
+    for (int64_t group = i == pass_ ? group_ : 0; group < Groups(pass); ++group) {
+      const int64_t done = i == pass_ && group == group_ ? steps_done : 0;
+      for (int64_t step = done; step < request_.config.steps; ++step)
+        left += Records(pass, group, step) ? recorded : walked;
+    }
   }
   return left;
+}
+
+bool CalibrationRun::Stops(std::string_view where) {
+  uint64_t stops = tools_.stop_requested && tools_.stop_requested() ? 1 : 0;
+  comm_.AllReduce(std::span(&stops, 1), Reduce::kMax);
+  if (stops != 0) Interrupted(std::string(where));
+  return stops != 0;
 }
 
 void CalibrationRun::Store(const DenoiseStep& step, const CalibrationPass& pass,

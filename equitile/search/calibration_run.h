@@ -40,6 +40,10 @@ struct CalibrationPass {
   int64_t group = 1;    // of them that are walked in lock-step; divides their number
   // What the prompts from `first` on attend to, and who records it.
   std::function<std::unique_ptr<MaskSource>(const SourceContext& context, int64_t first)> source;
+  // Whether a step of these prompts is recorded; empty: all that are not dense are.
+  std::function<bool(int64_t first, int64_t step)> records;
+  // Rank 0, after each step of a prompt; empty: nothing.
+  std::function<void(int64_t first, const DenoiseStep& step)> after_step;
   // Does for a call of the first pass what this pass will do for one, and forgets it; empty:
   // nothing. For the time that is left.
   std::function<void(const SelfAttentionCall& call, const SourceContext& context)> probe;
@@ -50,13 +54,13 @@ struct CalibrationSetup {
   std::map<std::string, std::string> identity;  // of the search, beside the recipe's
   std::filesystem::path checkpoint;             // "": none
   bool resumes = false;
+  double steps_after = 0;  // of whatever follows the passes, in dense steps: for the time left
 };
 
 // Where a dense walk was, and where it went from there.
 struct Waypoint {
   int64_t prompt = 0, step = 0;
-  DenoiseState state;           // before the step; rank 0's
-  std::vector<float> velocity;  // rank 0's
+  std::vector<float> latents, velocity;  // before the step, and in it; rank 0's
 };
 
 // What is recorded: in the checkpoint, and from there.
@@ -80,14 +84,17 @@ class CalibrationRun {
   // False: interrupted, where Where() says.
   bool Run(std::span<const CalibrationPass> passes, const CalibrationState& state);
 
-  // A dense walk of a prompt, by way of these steps, ascending from 1. Empty: interrupted.
-  std::vector<Waypoint> WalkDense(int64_t prompt, std::span<const int64_t> steps);
   // What the whole model makes of these masks: the squared error of the velocity as a part of its
   // square. The same on every rank.
   double VelocityError(const Waypoint& waypoint, std::unique_ptr<MaskSource> source);
   SourceContext OnePrompt() const { return ContextOf(1); }
 
+  // Collective: whether anyone was asked to stop, `where` it then was.
+  bool Stops(std::string_view where);
+  bool Interrupted(std::string where);  // false, and Where() says so from now on
   std::string Where() const { return where_; }
+  // For other pipelines of the same model.
+  const std::shared_ptr<LoadedParts>& Parts() const { return parts_; }
   TokenGrid token_grid() const { return token_grid_; }
   const BlockGrid& grid() const { return grid_; }
   int64_t Prompts() const { return std::ssize(request_.tasks); }
@@ -105,19 +112,19 @@ class CalibrationRun {
     void Add(double more);
     double Mean(double otherwise) const;
   };
-  // Of one pass: steps that are dense anyway, and steps that are recorded.
+  // Of one pass: steps that are recorded, and those that are just walked.
   struct PassClock {
-    StepClock dense, recorded;
+    StepClock walked, recorded;
     double probe_seconds = 0;  // of one step
   };
 
   bool Leads() const { return comm_.rank() == 0; }
-  bool Interrupted(std::string where);
   std::map<std::string, std::string> Identity() const;
   int64_t PromptsOf(const CalibrationPass& pass) const {
     return pass.prompts > 0 ? pass.prompts : Prompts();
   }
   int64_t Groups(const CalibrationPass& pass) const { return PromptsOf(pass) / pass.group; }
+  bool Records(const CalibrationPass& pass, int64_t group, int64_t step) const;
   std::vector<const WanText*> TextsOf(Range tasks) const;
   void SkipFinished(std::span<const CalibrationPass> passes);
   SourceContext ContextOf(int64_t prompts) const;
@@ -144,6 +151,7 @@ class CalibrationRun {
   std::optional<RunCheckpoint> resume_;  // rank 0: where the group under way goes on
   bool resumes_finished_group_ = false;
   std::optional<Machine> machine_;
+  std::shared_ptr<LoadedParts> parts_ = std::make_shared<LoadedParts>();
   std::unique_ptr<Pipeline> pipeline_;
   std::vector<WanText> texts_;  // negative prompt, then tasks
   std::unique_ptr<LayerAttention> attention_;

@@ -40,18 +40,26 @@ void TakeColumns(const SourceState& parts, ColumnTable& columns) {
 void ColumnMassSource::Observe(const SelfAttentionCall& call, const LaneMasks&,
                                std::span<const RowMasses> rows) {
   const auto blocks = static_cast<size_t>(context_.grid.KvBlocks());
-  std::vector<uint64_t> seen(static_cast<size_t>(context_.lanes.heads) * blocks);
+  const auto cells = static_cast<size_t>(maps_.cells());
+  const std::span<uint64_t> layer_maps = maps_.Layer(call.layer);
+  const size_t columns = static_cast<size_t>(context_.lanes.heads) * blocks;
+  std::vector<uint64_t> seen(columns + layer_maps.size());
   for (const RowMasses& row : rows) {
     const auto head = static_cast<size_t>(context_.lanes.HeadOf(row.lane));
+    const auto row_cell = static_cast<size_t>(maps_.CellOf(row.q_block));
+    uint64_t* map = seen.data() + columns + (head * cells + row_cell) * cells;
     for (size_t j = 0; j < blocks; ++j) {
       const double share = static_cast<double>(row.masses[j]) * kWholeMass;
-      if (share > 0 && share <= 2.0 * kWholeMass)
-        seen[head * blocks + j] += static_cast<uint64_t>(std::llround(share));
+      if (!(share > 0 && share <= 2.0 * kWholeMass)) continue;
+      const auto mass = static_cast<uint64_t>(std::llround(share));
+      seen[head * blocks + j] += mass;
+      map[maps_.CellOf(static_cast<int64_t>(j))] += mass;
     }
   }
   context_.comm->AllReduce(std::span(seen), Reduce::kSum);
   auto& layer = sums_[static_cast<size_t>(call.layer)];
-  for (size_t i = 0; i < seen.size(); ++i) layer[i / blocks][i % blocks] += seen[i];
+  for (size_t i = 0; i < columns; ++i) layer[i / blocks][i % blocks] += seen[i];
+  for (size_t i = 0; i < layer_maps.size(); ++i) layer_maps[i] += seen[columns + i];
 }
 
 }  // namespace equitile

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "equitile/search/attention_maps.h"
 #include "equitile/sparsity/mask_source.h"
 #include "equitile/sparsity/source_context.h"
 
@@ -17,16 +18,18 @@ ColumnTable MakeColumnTable(int64_t layers, int64_t heads, int64_t kv_blocks);
 void PutColumns(const ColumnTable& columns, SourceState& parts);
 void TakeColumns(const SourceState& parts, ColumnTable& columns);
 
-// Dense, and adds what it sees from step `from` on, of all passes, to a table: the same on every
-// rank.
+// Dense, and adds what it sees from step `from` on, of all passes, to a table and to maps: the same
+// on every rank.
 class ColumnMassSource final : public MaskSource {
  public:
-  // sums must outlive it.
-  ColumnMassSource(const SourceContext& context, int64_t from, ColumnTable& sums)
+  // sums and maps must outlive it.
+  ColumnMassSource(const SourceContext& context, int64_t from, ColumnTable& sums,
+                   AttentionMaps& maps)
       : context_(context),
         from_(from),
         dense_(BlockMask::Dense(context.lanes, context.grid)),
-        sums_(sums) {}
+        sums_(sums),
+        maps_(maps) {}
 
   LaneMasks MaskFor(const SelfAttentionCall&) override { return dense_; }
   bool Observes(const SelfAttentionCall& call) const override { return call.step >= from_; }
@@ -38,6 +41,7 @@ class ColumnMassSource final : public MaskSource {
   int64_t from_;
   LaneMasks dense_;
   ColumnTable& sums_;
+  AttentionMaps& maps_;
 };
 
 }  // namespace equitile

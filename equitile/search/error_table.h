@@ -13,6 +13,9 @@ namespace equitile {
 
 struct ErrorTableShape {
   int64_t prompts = 0, steps = 0, layers = 0, heads = 0, options = 0;
+  // Prompts take turns: each is looked at in every so many-th step, and every step with as many of
+  // them. At most as many as there are prompts.
+  int64_t turns = 1;
   friend bool operator==(const ErrorTableShape&, const ErrorTableShape&) = default;
 };
 
@@ -37,6 +40,8 @@ class ErrorTable {
   double MeanSquare(int64_t prompt, int64_t step, int64_t layer) const;
 
   const ErrorTableShape& shape() const { return shape_; }
+  // Whether it is the prompt's turn in this step; the table has nothing where it is not.
+  bool Has(int64_t prompt, int64_t step) const { return (prompt + step) % shape_.turns == 0; }
   static int64_t Bytes(const ErrorTableShape& shape);
 
   // For checkpoints. Restore throws InputError where the state is of another shape.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "equitile/base/error.h"
 #include "equitile/search/step_ranges.h"
@@ -45,14 +46,25 @@ class Chooser {
 
   // Mean over prompts and steps: raw, or of what the layer's mean square is 1 of.
   double Error(Range prompts, Range steps, int64_t layer, int64_t head, size_t option) const {
+    return MeanOfCalls(prompts, steps, [&](int64_t prompt, int64_t step) {
+      const double mse = c_.table.Mse({prompt, step, layer, head, static_cast<int64_t>(option)});
+      return IsRaw() ? mse : Part(mse, prompt, step, layer);
+    });
+  }
+
+  // Over those of them that were looked at; 0 where none was.
+  template <typename Value>
+  double MeanOfCalls(Range prompts, Range steps, Value&& value) const {
     double sum = 0;
+    int64_t calls = 0;
     for (int64_t prompt = prompts.begin; prompt < prompts.end; ++prompt) {
       for (int64_t step = steps.begin; step < steps.end; ++step) {
-        const double mse = c_.table.Mse({prompt, step, layer, head, static_cast<int64_t>(option)});
-        sum += IsRaw() ? mse : Part(mse, prompt, step, layer);
+        if (!c_.table.Has(prompt, step)) continue;
+        sum += value(prompt, step);
+        ++calls;
       }
     }
-    return sum / static_cast<double>(prompts.size() * steps.size());
+    return calls > 0 ? sum / static_cast<double>(calls) : 0;
   }
 
   double Part(double mse, int64_t prompt, int64_t step, int64_t layer) const {
@@ -65,12 +77,9 @@ class Chooser {
         mode_densities_[static_cast<size_t>(layer * shape_.heads + head) * c_.options.size() +
                         option];
     if (exact >= 0) return exact;
-    double sum = 0;
-    for (int64_t prompt = 0; prompt < shape_.prompts; ++prompt) {
-      for (int64_t step = steps.begin; step < steps.end; ++step)
-        sum += c_.table.Density({prompt, step, layer, head, static_cast<int64_t>(option)});
-    }
-    return sum / static_cast<double>(shape_.prompts * steps.size());
+    return MeanOfCalls(AllPrompts(), steps, [&](int64_t prompt, int64_t step) {
+      return c_.table.Density({prompt, step, layer, head, static_cast<int64_t>(option)});
+    });
   }
 
   size_t ByLoss(Range prompts, Range steps, int64_t layer, int64_t head) const {
@@ -221,7 +230,7 @@ class Chooser {
       price_ = spent.price;
       modes = std::move(spent.options);
       choice.reached = spent.reached;
-      choice.curve = std::move(spent.curve);
+      for (const BudgetPoint& point : spent.curve) choice.curve.push_back(OnCurve(point));
       observe = Spend(ranges, OptionKind::kObserve, false).options;
       predict = Spend(ranges, OptionKind::kPredict, false).options;
     } else {
@@ -245,6 +254,14 @@ class Chooser {
     }
     choice.ranges = std::move(ranges);
     return choice;
+  }
+
+  CurvePoint OnCurve(const BudgetPoint& point) const {
+    const double seconds = point.seconds * PassesAndRanks();
+    return {.error = point.error,
+            .density = point.blocks * CallPart(),
+            .seconds = seconds,
+            .speedup = c_.speed.Speedup(c_.dense_steps, shape_.steps, seconds)};
   }
 
   // The option that this part of the calibration would have chosen, at the price of the whole.
@@ -274,6 +291,7 @@ class Chooser {
           const Range parts = by_step ? range : AllPrompts();
           for (int64_t part = parts.begin; part < parts.end; ++part) {
             const Range one = {part, part + 1};
+            if (!by_step && !IsSeen(part, range)) continue;
             const size_t alone =
                 by_step ? Alone(AllPrompts(), one, layer, head) : Alone(one, range, layer, head);
             same += c_.options[alone].mode == c_.options[whole].mode ? 1 : 0;
@@ -285,8 +303,16 @@ class Chooser {
     return static_cast<double>(same) / static_cast<double>(all);
   }
 
+  bool IsSeen(int64_t prompt, Range steps) const {
+    for (int64_t step = steps.begin; step < steps.end; ++step) {
+      if (c_.table.Has(prompt, step)) return true;
+    }
+    return false;
+  }
+
   void Summarise(PatternChoice& choice) {
-    double density = 0, error = 0, variance = 0, seconds = 0;
+    double density = 0, seconds = 0;
+    StepErrors errors(shape_);
     for (size_t r = 0; r < choice.ranges.size(); ++r) {
       const auto steps = static_cast<double>(choice.ranges[r].size());
       for (int64_t layer = 0; layer < shape_.layers; ++layer) {
@@ -296,35 +322,64 @@ class Chooser {
               choice.heads[r][static_cast<size_t>(layer)][static_cast<size_t>(head)];
           heads.push_back(PatternOfChoice(c_, layer, head, of_head.option));
           density += steps * of_head.density;
-          AddError(choice.ranges[r], layer, head, of_head.option, error, variance);
+          AddError(choice.ranges[r], layer, head, of_head.option, errors);
         }
         seconds += steps * c_.speed.LayerSeconds(heads);
       }
     }
-    const auto calls = static_cast<double>(shape_.prompts) / CallPart();
     choice.density = density * CallPart();
-    choice.error = error / calls;
-    choice.error_deviation = std::sqrt(variance) / calls;
+    SumUp(errors, choice);
     choice.speedup = c_.speed.Speedup(c_.dense_steps, shape_.steps, seconds);
     choice.step_agreement = Agreement(choice, true);
     choice.prompt_agreement = Agreement(choice, false);
-    const double heads = 1 / CallPart();
-    for (BudgetPoint& point : choice.curve) {
-      point.blocks /= heads;
-      point.seconds *= PassesAndRanks();
+  }
+
+  // Relative errors, whatever the objective, of all layers and heads together.
+  struct StepErrors {
+    explicit StepErrors(const ErrorTableShape& shape)
+        : of_prompts(static_cast<size_t>(shape.steps)), row_variance(of_prompts.size()) {
+      for (auto& step : of_prompts) step.resize(static_cast<size_t>(shape.prompts));
+    }
+    std::vector<std::vector<double>> of_prompts;  // [steps][prompts]
+    std::vector<double> row_variance;             // [steps] of the sum over prompts
+  };
+
+  void AddError(Range steps, int64_t layer, int64_t head, size_t option, StepErrors& errors) const {
+    for (int64_t step = steps.begin; step < steps.end; ++step) {
+      const auto s = static_cast<size_t>(step);
+      for (int64_t prompt = 0; prompt < shape_.prompts; ++prompt) {
+        if (!c_.table.Has(prompt, step)) continue;
+        errors.of_prompts[s][static_cast<size_t>(prompt)] +=
+            Part(c_.table.Mse({prompt, step, layer, head, static_cast<int64_t>(option)}), prompt,
+                 step, layer);
+      }
+      errors.row_variance[s] +=
+          c_.table.Variance({0, step, layer, head, static_cast<int64_t>(option)});
     }
   }
 
-  // Relative, whatever the objective.
-  void AddError(Range steps, int64_t layer, int64_t head, size_t option, double& error,
-                double& variance) const {
-    for (int64_t step = steps.begin; step < steps.end; ++step) {
+  // What is not looked at makes the mean uncertain twice: rows within calls, and the prompts whose
+  // turn a step is not.
+  void SumUp(const StepErrors& errors, PatternChoice& choice) const {
+    double error = 0, variance = 0;
+    for (int64_t step = 0; step < shape_.steps; ++step) {
+      const auto s = static_cast<size_t>(step);
+      std::vector<double> seen;
       for (int64_t prompt = 0; prompt < shape_.prompts; ++prompt) {
-        error += Part(c_.table.Mse({prompt, step, layer, head, static_cast<int64_t>(option)}),
-                      prompt, step, layer);
+        if (c_.table.Has(prompt, step))
+          seen.push_back(errors.of_prompts[s][static_cast<size_t>(prompt)]);
       }
-      variance += c_.table.Variance({0, step, layer, head, static_cast<int64_t>(option)});
+      const auto count = static_cast<double>(seen.size());
+      const double mean = std::accumulate(seen.begin(), seen.end(), 0.0) / count;
+      error += mean;
+      variance += errors.row_variance[s] / (count * count);
+      if (seen.size() < 2) continue;
+      double squares = 0;
+      for (double value : seen) squares += (value - mean) * (value - mean);
+      variance += squares / (count - 1) / count * (1 - count / static_cast<double>(shape_.prompts));
     }
+    choice.error = error * CallPart();
+    choice.error_deviation = std::sqrt(variance) * CallPart();
   }
 
   const Calibration& c_;

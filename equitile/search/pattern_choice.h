@@ -58,17 +58,24 @@ struct HeadChoice {
   double density = 1;
 };
 
+// What a budget has passed on its way: the whole model after one more head gave something up.
+struct CurvePoint {
+  double error = 0, density = 1;
+  double seconds = 0;  // of self-attention in the table's steps
+  double speedup = 1;  // of all steps
+};
+
 struct PatternChoice {
   std::vector<Range> ranges;                                // of the table's steps
   std::vector<std::vector<std::vector<HeadChoice>>> heads;  // [ranges][layers][heads]
   double density = 1;                                       // mean over steps, layers and heads
   double error = 0;            // the layers' relative squared error, mean over layers and steps
-  double error_deviation = 0;  // standard deviation of that, from looking at some rows only
+  double error_deviation = 0;  // standard deviation of that, from looking at some rows and calls
   double speedup = 1;
   bool reached = true;  // a budget's target
   // The part of heads whose mode would be the same if one step, or one prompt, had decided alone.
   double step_agreement = 1, prompt_agreement = 1;
-  std::vector<BudgetPoint> curve;  // of a budget: error, seconds of attention, density
+  std::vector<CurvePoint> curve;  // of a budget: from dense to what was chosen
 };
 
 PatternChoice ChoosePattern(const Calibration& calibration, const ChoiceDials& dials);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "equitile/base/rng.h"
 #include "equitile/search/step_ranges.h"
@@ -31,13 +32,14 @@ Machine SomeMachine() {
 }
 
 struct World {
-  explicit World(std::vector<HeadOption> all, int32_t ranks = 1)
+  explicit World(std::vector<HeadOption> all, int32_t ranks = 1, int64_t turns = 1)
       : options(std::move(all)),
         table({.prompts = kPrompts,
                .steps = kSteps,
                .layers = kLayers,
                .heads = kHeads,
-               .options = std::ssize(options)}),
+               .options = std::ssize(options),
+               .turns = turns}),
         speed(SomeMachine(), {.model = SmallModel(),
                               .grid = grid,
                               .block_tokens = 64,
@@ -145,8 +147,8 @@ TEST(PatternChoice, RelativeErrorsArePartsOfTheLayer) {
   EXPECT_EQ(choice.heads[0][1][0].option, 1u);
 }
 
-World BudgetWorld(int32_t ranks = 1) {
-  World world(BudgetOptions(), ranks);
+World BudgetWorld(int32_t ranks = 1, int64_t turns = 1) {
+  World world(BudgetOptions(), ranks, turns);
   Rng rng(8);
   std::vector<double> head_scale;
   for (int64_t i = 0; i < kLayers * kHeads; ++i) head_scale.push_back(0.05 + rng.Uniform());
@@ -176,10 +178,84 @@ TEST(PatternChoice, BudgetsMeetTheirTargets) {
   const PatternChoice by_error = world.Choose(dials);
   EXPECT_LE(by_error.error, 0.05);
   EXPECT_NEAR(by_error.error, by_error.curve.back().error, 1e-12);
-  EXPECT_NEAR(by_error.density, by_error.curve.back().blocks, 1e-12);
+  EXPECT_NEAR(by_error.density, by_error.curve.back().density, 1e-12);
   dials.target = TargetKind::kSpeedup;
   dials.target_value = 1 + (world.speed.Speedup(2, kSteps, 0) - 1) / 2;
   EXPECT_GE(world.Choose(dials).speedup, dials.target_value - 1e-9);
+}
+
+// What was not looked at counts nowhere, whatever stands in the table.
+TEST(PatternChoice, PromptsTakeTurns) {
+  ChoiceDials dials;
+  dials.target = TargetKind::kDensity;
+  dials.target_value = 0.3;
+  dials.step_ranges = StepRangesKind::kOne;
+  const PatternChoice whole = BudgetWorld().Choose(dials);
+  World world = BudgetWorld(1, 2);
+  int64_t calls = 0;
+  world.ForAll([&](const ErrorTable::Key& key) {
+    if (world.table.Has(key.prompt, key.step)) {
+      ++calls;
+      return;
+    }
+    world.table.Mse(key) = 1e9;
+    world.table.Density(key) = 77;
+    world.table.MeanSquare(key.prompt, key.step, key.layer) = 1e-9;
+  });
+  EXPECT_EQ(2 * calls, kPrompts * kSteps * kLayers * kHeads * std::ssize(world.options));
+  const PatternChoice choice = world.Choose(dials);
+  for (size_t layer = 0; layer < kLayers; ++layer) {
+    for (size_t head = 0; head < kHeads; ++head)
+      EXPECT_EQ(choice.heads[0][layer][head].option, whole.heads[0][layer][head].option);
+  }
+  EXPECT_NEAR(choice.error, whole.error, 1e-9);
+  // Up to heads that are as well off either way.
+  EXPECT_NEAR(choice.step_agreement, whole.step_agreement, 0.2);
+  EXPECT_NEAR(choice.prompt_agreement, whole.prompt_agreement, 0.2);
+  dials.step_ranges = StepRangesKind::kEach;
+  EXPECT_LE(world.Choose(dials).density, 0.3);
+}
+
+// Rows that were not looked at, and prompts whose turn it was not: of four prompts two are seen in
+// each step, with errors e and 3 e, so that their mean is uncertain by e / sqrt(2).
+TEST(PatternChoice, TheDeviationCountsRowsAndPrompts) {
+  World world(PaperOptions(0.3));
+  ErrorTable table({.prompts = 4,
+                    .steps = kSteps,
+                    .layers = kLayers,
+                    .heads = kHeads,
+                    .options = std::ssize(world.options),
+                    .turns = 2});
+  for (int64_t prompt = 0; prompt < 4; ++prompt) {
+    for (int64_t step = 0; step < kSteps; ++step) {
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        table.MeanSquare(prompt, step, layer) = 1;
+        for (int64_t head = 0; head < kHeads; ++head)
+          table.Mse({prompt, step, layer, head, 1}) = prompt < 2 ? 0.1 : 0.3;
+      }
+    }
+  }
+  ChoiceDials dials;
+  dials.objective = Objective::kPaper;
+  dials.step_ranges = StepRangesKind::kOne;
+  dials.loss = {.lambda = 10, .epsilon = 1};  // skip everything
+  const auto chosen = [&] {
+    return ChoosePattern({.table = table,
+                          .options = world.options,
+                          .columns = world.columns,
+                          .grid = world.grid,
+                          .block_tokens = 64,
+                          .dense_steps = 2,
+                          .sigmas = world.sigmas,
+                          .speed = world.speed},
+                         dials);
+  };
+  EXPECT_NEAR(chosen().error, 0.2, 1e-12);
+  // Within a step: variance 0.02 of two, half of all: 0.02 / 2 / 2; the mean of the steps.
+  EXPECT_NEAR(chosen().error_deviation, std::sqrt(0.005 / kSteps), 1e-12);
+  for (int64_t step = 0; step < kSteps; ++step) table.Variance({0, step, 0, 0, 1}) = 0.72;
+  // One head of all, the sum of two prompts: 0.72 / 4 / 36 more in each step.
+  EXPECT_NEAR(chosen().error_deviation, std::sqrt(0.01 / kSteps), 1e-12);
 }
 
 TEST(PatternChoice, MassesAreSpentAsModesAre) {
@@ -230,7 +306,7 @@ TEST(PatternChoice, CountsSecondsOfPlansOnRanks) {
   EXPECT_LE(choice.density, 0.4);
   EXPECT_GT(choice.speedup, 1);
   for (size_t i = 1; i < choice.curve.size(); ++i)
-    EXPECT_LE(choice.curve[i].blocks, choice.curve[i - 1].blocks);
+    EXPECT_LE(choice.curve[i].density, choice.curve[i - 1].density);
 }
 
 TEST(StepRanges, NoiseLevelsMeetHalfWay) {

@@ -5,36 +5,98 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "equitile/base/error.h"
 #include "equitile/generate/memory_estimate.h"
+#include "equitile/generate/time_estimate.h"
 #include "equitile/search/column_masses.h"
 #include "equitile/search/row_sample.h"
 #include "equitile/search/trial_source.h"
-#include "equitile/sparsity/pattern_masks.h"
+#include "equitile/search/velocity_judge.h"
 
 namespace equitile {
 namespace {
 
 // Of the calibration's own, to compare the validation with.
 constexpr size_t kCalibrationVideos = 4;
+constexpr size_t kOtherSizeVideos = 2;
+
+// Videos decide between at most so many candidates, and only those whose velocity is nearly as good
+// as the best: what is far behind after single steps does not come back.
+constexpr size_t kFinalists = 3;
+constexpr double kNearlyAsGood = 1.25;
+
+// What a sparse step or video takes of a dense one, roughly: for the time that is left.
+constexpr double kSparsePart = 0.85;
+
+std::string_view TargetName(TargetKind target) {
+  constexpr std::string_view kNames[] = {"density", "error", "speedup"};
+  return kNames[static_cast<size_t>(target)];
+}
 
 bool LooksTwice(const SearchOptions& options) {
   return options.choice.objective == Objective::kBudget && options.looks_twice;
 }
 
+bool IsPaper(const SearchOptions& options) { return options.choice.objective == Objective::kPaper; }
+
+// Where stripes lie is much the same for all prompts: a quarter of them tells it. Sparse-vDiT says
+// nothing about that, and gets all.
+int64_t MassPrompts(const SearchOptions& options, int64_t prompts) {
+  return IsPaper(options) ? prompts : CeilDiv(prompts, 4);
+}
+
 // A second look costs as much per prompt as the first; half of them tell enough.
 int64_t SecondPrompts(int64_t prompts) { return CeilDiv(prompts, 2); }
 
-bool IsPaper(const SearchOptions& options) { return options.choice.objective == Objective::kPaper; }
+// Neighbouring steps are alike, prompts are not: each prompt is looked at in every second step.
+int64_t TurnsFor(const SearchOptions& options, int64_t prompts) {
+  const bool needs_each = IsPaper(options) || options.choice.step_ranges == StepRangesKind::kEach;
+  return needs_each ? 1 : std::min<int64_t>(2, prompts);
+}
 
-CalibrationSetup SetupOf(const SearchOptions& options) {
+// Of one video, in dense steps.
+double DecodeSteps(const GenerateRequest& request) {
+  const ComputeRates rates = {.peak_gflops = 100,
+                              .attention_gflops = 75};  // only their ratio counts
+  const GenerationConfig& config = request.config;
+  const double step = EstimateStepSeconds(request.transformer,
+                                          {.tokens = VideoTokens(request.transformer, config),
+                                           .text_rows = config.text_rows,
+                                           .passes = config.Passes()},
+                                          rates, 1);
+  return EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config, rates, 1) /
+         step;
+}
+
+// Whole steps of four candidates and videos of two of them, in dense steps.
+double StepsOfChoice(const GenerateRequest& request, const SearchOptions& options,
+                     int64_t judged_steps) {
+  if (!LooksTwice(options)) return 0;
+  double steps = 4 * kSparsePart * static_cast<double>(judged_steps);
+  if (options.choosing.empty()) return steps;
+  const auto walk = static_cast<double>(request.config.steps);
+  const double video = walk * (1 + 2 * kSparsePart) + 3 * DecodeSteps(request);
+  return steps + video * static_cast<double>(options.choosing.size());
+}
+
+CalibrationSetup SetupOf(const GenerateRequest& request, const SearchOptions& options,
+                         int64_t judged_steps) {
   CalibrationSetup setup{.dense_steps = options.dense_steps,
                          .identity = {},
                          .checkpoint = options.checkpoint,
-                         .resumes = options.resumes};
+                         .resumes = options.resumes,
+                         .steps_after = StepsOfChoice(request, options, judged_steps)};
   setup.identity["objective"] = ObjectiveName(options.choice.objective);
+  // The second look goes on with what the first has chosen.
+  if (LooksTwice(options)) {
+    setup.identity["budget"] = fmt::format("{} of {}, {} ranges", options.choice.target_value,
+                                           TargetName(options.choice.target),
+                                           static_cast<int>(options.choice.step_ranges));
+  }
+  setup.identity["turns"] = fmt::format("{}", TurnsFor(options, std::ssize(request.tasks)));
   // Where choices steer the walk, what they are made by decides what is found.
   if (IsPaper(options)) {
     setup.identity["lambda"] = fmt::format("{}", options.choice.loss.lambda);
@@ -55,7 +117,8 @@ class PatternSearch {
         comm_(comm),
         pool_(threads),
         tools_(tools),
-        run_(request, agreed, SetupOf(options), comm, pool_, tools),
+        judge_(request, options.dense_steps, MassPrompts(options, std::ssize(request.tasks))),
+        run_(request, agreed, SetupOf(request, options, judge_.Steps()), comm, pool_, tools),
         head_options_(OptionsFor(options)),
         trials_({.grid = run_.token_grid(),
                  .block_tokens = run_.grid().block_tokens,
@@ -63,6 +126,7 @@ class PatternSearch {
                  .options = head_options_},
                 pool_),
         columns_(MakeColumnTable(model_.layers, model_.heads, run_.grid().KvBlocks())),
+        maps_(model_.layers, model_.heads, run_.grid().KvBlocks()),
         table_(TableShape(run_.Prompts(), run_.SparseSteps())),
         second_table_(TableShape(SecondPrompts(run_.Prompts()), run_.SparseSteps())) {}
 
@@ -92,6 +156,8 @@ class PatternSearch {
     }
     outcome.seconds = comm_.Now() - begin;
     outcome.dense_seconds = run_.DenseSeconds();
+    outcome.machine = run_.MeasuredMachine();
+    outcome.maps = std::move(maps_);
     Judge(outcome);
     return outcome;
   }
@@ -102,18 +168,23 @@ class PatternSearch {
             .steps = steps,
             .layers = model_.layers,
             .heads = model_.heads,
-            .options = std::ssize(head_options_)};
+            .options = std::ssize(head_options_),
+            .turns = TurnsFor(options_, prompts)};
   }
 
   SourceState Parts() const {
     SourceState parts;
     PutColumns(columns_, parts);
+    maps_.AddTo(parts);
+    judge_.AddTo(parts);
     table_.AddTo(parts);
     if (LooksTwice(options_)) second_table_.AddTo(parts, "second.");
     return parts;
   }
   void Restore(const SourceState& parts) {
     TakeColumns(parts, columns_);
+    maps_.Restore(parts);
+    judge_.Restore(parts);
     table_.Restore(parts);
     if (LooksTwice(options_)) second_table_.Restore(parts, "second.");
   }
@@ -131,8 +202,12 @@ class PatternSearch {
 
   CalibrationPass MassesPass() {
     CalibrationPass pass;
+    pass.prompts = MassPrompts(options_, run_.Prompts());
     pass.source = [this](const SourceContext& context, int64_t) {
-      return std::make_unique<ColumnMassSource>(context, options_.dense_steps, columns_);
+      return std::make_unique<ColumnMassSource>(context, options_.dense_steps, columns_, maps_);
+    };
+    pass.after_step = [this](int64_t prompt, const DenoiseStep& step) {
+      judge_.Note(prompt, step);
     };
     return pass;
   }
@@ -144,6 +219,7 @@ class PatternSearch {
     pass.source = [this](const SourceContext& context, int64_t first) {
       return MakeTrials(context, first, table_, nullptr);
     };
+    pass.records = RecordsIn(table_);
     pass.probe = [this](const SelfAttentionCall& call, const SourceContext& context) {
       Probe(call, context);
     };
@@ -163,10 +239,17 @@ class PatternSearch {
       }
       return MakeTrials(context, first, second_table_, first_file_);
     };
+    pass.records = RecordsIn(second_table_);
     pass.probe = [this](const SelfAttentionCall& call, const SourceContext& context) {
       Probe(call, context);
     };
     return pass;
+  }
+
+  std::function<bool(int64_t first, int64_t step)> RecordsIn(const ErrorTable& table) const {
+    return [this, &table](int64_t first, int64_t step) {
+      return table.Has(first, step - options_.dense_steps);
+    };
   }
 
   void Probe(const SelfAttentionCall& call, const SourceContext& context) {
@@ -210,10 +293,9 @@ class PatternSearch {
     return found;
   }
 
-  // All that a budget might have chosen, each different from the others.
+  // All that a budget might have chosen, each different from the others and as fast as the first:
+  // else the slowest would look best.
   std::vector<Found> FindAll() const {
-    ChoiceDials one_range = options_.choice;
-    one_range.step_ranges = StepRangesKind::kOne;
     std::vector<Found> all;
     const auto add = [&](Found found) {
       for (const Found& other : all) {
@@ -223,74 +305,152 @@ class PatternSearch {
     };
     add(Find("first look", table_, options_.choice));
     if (!LooksTwice(options_)) return all;
+    ChoiceDials dials = options_.choice;
+    if (dials.target == TargetKind::kError) {
+      dials.target = TargetKind::kSpeedup;
+      dials.target_value = all.front().choice.speedup;
+    }
+    ChoiceDials one_range = dials;
+    one_range.step_ranges = StepRangesKind::kOne;
     add(Find("first look, one range", table_, one_range));
-    add(Find("second look", second_table_, options_.choice));
+    add(Find("second look", second_table_, dials));
     add(Find("second look, one range", second_table_, one_range));
     return all;
+  }
+
+  static SearchCandidate CandidateOf(const Found& found) {
+    return {.name = found.name,
+            .density = found.choice.density,
+            .speedup = found.choice.speedup,
+            .velocity_error = 0,
+            .psnr = std::nullopt};
   }
 
   // False: interrupted.
   bool Choose(SearchOutcome& outcome) {
     run_.Say("choosing");
     std::vector<Found> all = FindAll();
-    size_t best = 0;
     if (all.size() > 1) {
-      const std::vector<double> errors = VelocityErrors(all);
-      if (errors.empty()) return false;
-      best = static_cast<size_t>(std::min_element(errors.begin(), errors.end()) - errors.begin());
-      for (size_t i = 0; i < all.size(); ++i) {
-        outcome.candidates.push_back(
-            {.name = all[i].name, .density = all[i].choice.density, .velocity_error = errors[i]});
-      }
-      std::swap(outcome.candidates.front(), outcome.candidates[best]);
+      if (!RankByVelocity(all, outcome.candidates)) return false;
+      if (!RankByVideos(all, outcome)) return false;
     }
-    outcome.choice = std::move(all[best].choice);
-    outcome.file = std::move(all[best].file);
+    outcome.choice = std::move(all.front().choice);
+    outcome.file = std::move(all.front().file);
     FillHeader(outcome.choice, outcome.file);
-    if (!outcome.candidates.empty())
-      outcome.file.dials["velocity_error"] = outcome.candidates.front().velocity_error;
+    NoteCandidates(outcome.candidates, outcome.file);
     return true;
   }
 
-  // [candidates] means over steps of the first and the last prompt, from states of the dense walk:
-  // heads are not separable, and only the whole model tells how errors of layers add up. Empty:
-  // interrupted.
-  std::vector<double> VelocityErrors(const std::vector<Found>& all) {
-    const int64_t first = std::max<int64_t>(1, options_.dense_steps), end = request_.config.steps;
-    std::vector<int64_t> steps = {first, (first + end) / 2, end - 1};
-    std::erase_if(steps, [&](int64_t step) { return step >= end; });
-    steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
-    std::vector<int64_t> prompts = {0};
-    if (run_.Prompts() > 1) prompts.push_back(run_.Prompts() - 1);
-    std::vector<double> errors(all.size());
-    for (int64_t prompt : prompts) {
-      run_.Say("comparing candidates");
-      const std::vector<Waypoint> waypoints = run_.WalkDense(prompt, steps);
-      if (!run_.Where().empty()) return {};
-      for (const Waypoint& waypoint : waypoints) {
-        for (size_t i = 0; i < all.size(); ++i) {
-          errors[i] += run_.VelocityError(waypoint, std::make_unique<PatternMasks>(
-                                                        run_.OnePrompt(),
-                                                        std::make_shared<PatternFile>(all[i].file),
-                                                        std::nullopt)) /
-                       static_cast<double>(prompts.size() * steps.size());
-        }
-      }
+  // Best first; false: interrupted.
+  bool RankByVelocity(std::vector<Found>& all, std::vector<SearchCandidate>& candidates) {
+    std::vector<PatternFile> files;
+    for (const Found& found : all) files.push_back(found.file);
+    const std::vector<double> errors = judge_.Errors(files, run_);
+    if (errors.empty()) return false;
+    std::vector<size_t> order(all.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return errors[a] < errors[b]; });
+    std::vector<Found> ranked;
+    for (size_t i : order) {
+      candidates.push_back(CandidateOf(all[i]));
+      candidates.back().velocity_error = errors[i];
+      ranked.push_back(std::move(all[i]));
     }
-    return errors;
+    all = std::move(ranked);
+    return true;
   }
 
-  // Videos of the validation, and some of the calibration's own.
+  // The candidate with the best videos comes first; false: interrupted.
+  bool RankByVideos(std::vector<Found>& all, SearchOutcome& outcome) {
+    std::vector<SearchCandidate>& candidates = outcome.candidates;
+    std::vector<PatternFile> finalists;
+    for (size_t i = 0; i < std::min(kFinalists, all.size()); ++i) {
+      if (candidates[i].velocity_error <= kNearlyAsGood * candidates[0].velocity_error)
+        finalists.push_back(all[i].file);
+    }
+    if (options_.choosing.empty() || finalists.size() < 2) return true;
+    auto results = Validate(JobOf(request_, options_.choosing, "choosing by videos"), finalists,
+                            comm_, pool_, tools_);
+    if (results.empty()) return run_.Interrupted("while choosing by videos");
+    uint64_t best = 0;
+    for (size_t i = 0; i < results.size() && comm_.rank() == 0; ++i) {
+      candidates[i].psnr = results[i].MeanPsnr();
+      if (*candidates[i].psnr > *candidates[best].psnr) best = i;
+    }
+    comm_.Broadcast(std::as_writable_bytes(std::span(&best, 1)), 0);
+    KeepFrames(options_.choosing.front(), results[best], outcome);
+    const auto to_front = [best](auto& list) {
+      std::rotate(list.begin(), list.begin() + static_cast<int64_t>(best),
+                  list.begin() + static_cast<int64_t>(best) + 1);
+    };
+    to_front(all);
+    to_front(candidates);
+    return true;
+  }
+
+  static void KeepFrames(const GenerateTask& task, ValidationResult& result,
+                         SearchOutcome& outcome) {
+    outcome.frames = std::move(result.frames);
+    outcome.frames_of = task.prompt;
+  }
+
+  // What each look, and each way to choose, has given.
+  void NoteCandidates(const std::vector<SearchCandidate>& candidates, PatternFile& file) const {
+    for (const SearchCandidate& candidate : candidates) {
+      if (&candidate != candidates.data() && candidate.name != "first look") continue;
+      const std::string whose = &candidate == candidates.data() ? "" : "first_look_";
+      file.dials[whose + "velocity_error"] = candidate.velocity_error;
+      if (candidate.psnr) file.dials[whose + "choice_psnr"] = *candidate.psnr;
+    }
+    if (!candidates.empty() && candidates.front().psnr)
+      file.dials["choice_videos"] = static_cast<double>(options_.choosing.size());
+  }
+
+  ValidationJob JobOf(const GenerateRequest& request, std::vector<GenerateTask> tasks,
+                      std::string doing) const {
+    return {.request = request,
+            .tasks = std::move(tasks),
+            .dense_steps = options_.dense_steps,
+            .doing = std::move(doing),
+            .parts = run_.Parts()};
+  }
+
+  // Videos of the validation, and some of the calibration's own; then some at another size.
   void Judge(SearchOutcome& outcome) {
     if (options_.validation.empty()) return;
     std::vector<GenerateTask> tasks = options_.validation;
     outcome.calibration_videos = std::min(kCalibrationVideos, request_.tasks.size());
     tasks.insert(tasks.end(), request_.tasks.begin(),
                  request_.tasks.begin() + static_cast<int64_t>(outcome.calibration_videos));
-    outcome.validation =
-        Validate(request_, std::move(tasks), std::make_shared<PatternFile>(outcome.file),
-                 options_.dense_steps, comm_, pool_, tools_);
-    if (outcome.validation.interrupted) outcome.interrupted = "interrupted while validating";
+    auto results = Validate(JobOf(request_, std::move(tasks), "validating"), {&outcome.file, 1},
+                            comm_, pool_, tools_);
+    if (!results.empty()) {
+      KeepFrames(options_.validation.front(), results.front(), outcome);
+      outcome.validation = std::move(results.front());
+    }
+    if (!results.empty() && options_.other_size.frames > 0) {
+      GenerateRequest other = request_;
+      other.config.width = options_.other_size.width;
+      other.config.height = options_.other_size.height;
+      other.config.frames = options_.other_size.frames;
+      tasks = options_.validation;
+      tasks.resize(std::min(kOtherSizeVideos, tasks.size()));
+      results = Validate(JobOf(other, std::move(tasks), "validating another size"),
+                         {&outcome.file, 1}, comm_, pool_, tools_);
+      if (!results.empty()) outcome.other_size = std::move(results.front());
+    }
+    if (results.empty()) outcome.interrupted = "interrupted while validating";
+  }
+
+  // Of all products of all steps, dense ones among them.
+  double FlopReduction(const PatternFile& file) const {
+    const GenerationConfig& config = request_.config;
+    const WanFlops dense = CountWanFlops(model_, run_.grid().q_tokens, config.text_rows);
+    const double sparse_part =
+        static_cast<double>(run_.SparseSteps()) / static_cast<double>(config.steps);
+    const double saved = sparse_part * (1 - file.density) * dense.self_attention;
+    return dense.Total() / (dense.Total() - saved);
   }
 
   void FillHeader(const PatternChoice& choice, PatternFile& file) {
@@ -309,16 +469,17 @@ class PatternSearch {
                   {"flow_shift", request_.config.flow_shift},
                   {"for_ranks", options_.for_ranks},
                   {"rows", static_cast<double>(SampledRows(rows)) / static_cast<double>(rows)},
+                  {"turns", static_cast<double>(table_.shape().turns)},
                   {"kernel_gflops", machine.kernel.front().gflops},
                   {"kernel_row_seconds", machine.kernel.front().row_seconds},
                   {"peak_gflops", machine.peak_gflops},
                   {"error", choice.error},
                   {"error_deviation", choice.error_deviation},
+                  {"flop_reduction", FlopReduction(file)},
                   {"step_agreement", choice.step_agreement},
                   {"prompt_agreement", choice.prompt_agreement}};
     if (dials.objective == Objective::kBudget) {
-      constexpr const char* kTargets[] = {"target_density", "target_error", "target_speedup"};
-      file.dials[kTargets[static_cast<size_t>(dials.target)]] = dials.target_value;
+      file.dials[fmt::format("target_{}", TargetName(dials.target))] = dials.target_value;
     } else {
       file.dials["lambda"] = dials.loss.lambda;
       file.dials["epsilon"] = dials.loss.epsilon;
@@ -333,10 +494,12 @@ class PatternSearch {
   Communicator& comm_;
   ThreadPool pool_;
   const SearchTools& tools_;
+  VelocityJudge judge_;
   CalibrationRun run_;
   std::vector<HeadOption> head_options_;
   HeadTrials trials_;
   ColumnTable columns_;
+  AttentionMaps maps_;
   ErrorTable table_, second_table_;  // of the first and the second look
   std::unique_ptr<SpeedModel> speed_;
   std::vector<float> sigmas_;                // of the table's steps
@@ -366,13 +529,18 @@ SearchBytes CountSearchBytes(const GenerateRequest& request, const SearchOptions
   const int64_t lanes = at_once * request.config.Passes() * model.heads;
   const int64_t gathered = LaneGather::LaneBytes(tokens, model.head_dim);
   const int64_t held = std::clamp<int64_t>(kRoundBytes / gathered, 1, CeilDiv(lanes, ranks));
+  const VelocityJudge judge(request, options.dense_steps, MassPrompts(options, prompts));
+  const int64_t recorded = (LooksTwice(options) ? 2 : 1) *
+                           ErrorTable::Bytes({.prompts = prompts,
+                                              .steps = request.config.steps - options.dense_steps,
+                                              .layers = model.layers,
+                                              .heads = model.heads,
+                                              .options = std::ssize(OptionsFor(options))});
   return {.activations = at_once * CountRunBytes(request, 0, ranks, threads).activations,
-          .table = (LooksTwice(options) ? 4 : 2) *
-                   ErrorTable::Bytes({.prompts = prompts,
-                                      .steps = request.config.steps - options.dense_steps,
-                                      .layers = model.layers,
-                                      .heads = model.heads,
-                                      .options = std::ssize(OptionsFor(options))}),
+          .table = 2 * (recorded +
+                        AttentionMaps::Bytes(model.layers, model.heads,
+                                             CeilDiv(tokens, BlockGrid().block_tokens)) +
+                        judge.Bytes()),
           .lanes = held * (gathered + HeadTrials::LaneBytes(tokens, model.head_dim))};
 }
 

@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/request.h"
+#include "equitile/search/attention_maps.h"
 #include "equitile/search/calibration_run.h"
 #include "equitile/search/pattern_choice.h"
 #include "equitile/search/validation.h"
@@ -26,13 +28,20 @@ struct SearchOptions {
   // A budget's second look, with the layers before already sparse, and the choice between
   // candidates by what whole steps make of them.
   bool looks_twice = true;
+  std::vector<GenerateTask> choosing;    // videos that decide between the best; empty: steps do
   std::vector<GenerateTask> validation;  // videos to judge the file by; empty: none
+  // The first of the validation's videos are made at this size too; frames 0: they are not.
+  struct Size {
+    int64_t width = 0, height = 0, frames = 0;
+  } other_size;
 };
 
-// A file that might have been, and what it does to the velocity of whole steps.
+// A file that might have been: what it does to the velocity of whole steps, and, where it was among
+// the best, to videos.
 struct SearchCandidate {
   std::string name;  // "first look, one range"
-  double density = 1, velocity_error = 0;
+  double density = 1, speedup = 1, velocity_error = 0;
+  std::optional<double> psnr;
 };
 
 // Rank 0's.
@@ -44,6 +53,11 @@ struct SearchOutcome {
   std::vector<SearchCandidate> candidates;  // the chosen one first; empty: there was no choice
   ValidationResult validation;              // of the validation's tasks, then of calibration_videos
   size_t calibration_videos = 0;
+  ValidationResult other_size;      // of the first of the validation's tasks
+  std::vector<FrameSample> frames;  // of a validation's video, else of one that helped to choose
+  std::string frames_of;            // its prompt
+  AttentionMaps maps;               // of the calibration's dense walks
+  std::optional<Machine> machine;
 };
 
 // Memory of one rank, beside the weights.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <set>
@@ -13,6 +14,7 @@
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/io/json_value.h"
+#include "equitile/kernel/pooling.h"
 #include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 
@@ -45,6 +47,13 @@ GenerateRequest RequestFor(const TempFolder& folder) {
   GenerateRequest request = CheckedRequest(std::move(recipe), options);
   request.machine = SomeMachine();
   return request;
+}
+
+GenerateTask TaskOf(std::string prompt, uint64_t seed) {
+  GenerateTask task;
+  task.prompt = std::move(prompt);
+  task.seed = seed;
+  return task;
 }
 
 SearchOptions OptionsOf(Objective objective) {
@@ -82,11 +91,76 @@ TEST(PatternSearch, GivesTheSameFileOnAnyRanks) {
   for (Objective objective : {Objective::kPaper, Objective::kRelative, Objective::kBudget}) {
     SearchOptions options = OptionsOf(objective);
     options.choice.loss.epsilon = 0.4;
-    const std::string one = PatternFileText(SearchOn(1, request, options).file);
+    options.choosing = {TaskOf("a green ring", 3)};
+    const SearchOutcome one = SearchOn(1, request, options);
     for (int32_t ranks : {2, 3}) {
-      EXPECT_EQ(PatternFileText(SearchOn(ranks, request, options).file), one)
+      const SearchOutcome other = SearchOn(ranks, request, options);
+      EXPECT_EQ(PatternFileText(other.file), PatternFileText(one.file))
           << ObjectiveName(objective) << " on " << ranks;
+      EXPECT_TRUE(std::ranges::equal(other.maps.Of(1, 1), one.maps.Of(1, 1)));
     }
+  }
+}
+
+// Calls that are not looked at must not count as calls without errors: then everything could go.
+TEST(PatternSearch, WithoutAnyErrorHeadsKeepAll) {
+  const TempFolder folder;
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  options.choice.target_value = 0;
+  for (const bool looks_twice : {false, true}) {
+    options.looks_twice = looks_twice;
+    const SearchOutcome outcome = SearchOn(1, RequestFor(folder), options);
+    EXPECT_EQ(outcome.file.density, 1);
+    EXPECT_EQ(outcome.choice.error, 0);
+    EXPECT_EQ(outcome.file.dials.at("turns"), 2);
+  }
+}
+
+// Candidates are as fast as the first look; the one with the best videos is the file, and the
+// header says what whole steps and videos made of it and of the first look.
+TEST(PatternSearch, VideosMakeTheLastChoice) {
+  const TempFolder folder;
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  options.choice.target_value = 0.02;
+  options.choosing = {TaskOf("a green ring", 3), TaskOf("a small star", 4)};
+  options.validation = {TaskOf("a white cross", 5)};
+  options.other_size = {.width = 96, .height = 80, .frames = 5};
+  const SearchOutcome outcome = SearchOn(1, RequestFor(folder), options);
+  ASSERT_GE(outcome.candidates.size(), 2u);
+  const auto& dials = outcome.file.dials;
+  const SearchCandidate& chosen = outcome.candidates.front();
+  EXPECT_EQ(dials.at("velocity_error"), chosen.velocity_error);
+  EXPECT_GT(chosen.velocity_error, 0);
+  EXPECT_TRUE(dials.contains("first_look_velocity_error") || chosen.name == "first look");
+  double first_speedup = 0;
+  for (const SearchCandidate& candidate : outcome.candidates) {
+    if (candidate.name == "first look") first_speedup = candidate.speedup;
+    if (candidate.psnr) EXPECT_LE(*candidate.psnr, *chosen.psnr);
+  }
+  for (const SearchCandidate& candidate : outcome.candidates)
+    EXPECT_GE(candidate.speedup, first_speedup - 1e-9) << candidate.name;
+  ASSERT_TRUE(chosen.psnr.has_value());
+  EXPECT_EQ(dials.at("choice_psnr"), *chosen.psnr);
+  EXPECT_EQ(dials.at("choice_videos"), 2);
+  EXPECT_GT(dials.at("flop_reduction"), 1);
+  EXPECT_EQ(outcome.validation.psnr.size(), 3u);  // and both of its own
+  EXPECT_EQ(outcome.other_size.psnr.size(), 1u);
+  EXPECT_EQ(outcome.frames_of, "a white cross");
+  ASSERT_EQ(outcome.frames.size(), 3u);
+  EXPECT_EQ(outcome.frames[0].dense.width, 176);
+}
+
+// Every row of a call adds up to one whole mass, up to the rounding of its six blocks.
+TEST(PatternSearch, MapsHoldAllOfTheAttention) {
+  const TempFolder folder;
+  SearchOptions options = OptionsOf(Objective::kRelative);
+  const SearchOutcome outcome = SearchOn(2, RequestFor(folder), options);
+  ASSERT_EQ(outcome.maps.cells(), 6);
+  const auto map = outcome.maps.Of(1, 0);
+  for (size_t q = 0; q < 6; ++q) {
+    double sum = 0;
+    for (size_t k = 0; k < 6; ++k) sum += static_cast<double>(map[q * 6 + k]);
+    EXPECT_NEAR(sum / kWholeMass, 3 * 2, 1e-5);  // one prompt, three steps, two passes
   }
 }
 
@@ -97,8 +171,10 @@ TEST(PatternSearch, GoesOnAfterAnyInterruption) {
     SearchOptions options = OptionsOf(objective);
     options.checkpoint = folder / "search.ckpt";
     const std::string whole = PatternFileText(SearchOn(1, request, options).file);
-    // In the first pass, at its end, and in the second.
-    for (int64_t stop_after : {2, 5, 7, 10}) {
+    // In the passes, at their ends, and while candidates are compared.
+    std::vector<int64_t> stops = {2, 5, 7, 10};
+    if (objective == Objective::kBudget) stops = {2, 4, 7, 12, 14, 18};
+    for (int64_t stop_after : stops) {
       options.resumes = false;
       const SearchOutcome stopped = SearchOn(2, request, options, stop_after);
       ASSERT_FALSE(stopped.interrupted.empty()) << stop_after;

@@ -20,8 +20,10 @@ TrialSource::TrialSource(const SourceContext& context, HeadTrials& trials,
 LaneMasks TrialSource::MaskFor(const SelfAttentionCall& call) {
   const int64_t step = call.step - options_.dense_steps;
   if (step < 0) return dense_;
-  recorder_.Record(call, columns_[static_cast<size_t>(call.layer)],
-                   {.first_prompt = options_.first_prompt, .step = step}, table_);
+  if (table_.Has(options_.first_prompt, step)) {
+    recorder_.Record(call, columns_[static_cast<size_t>(call.layer)],
+                     {.first_prompt = options_.first_prompt, .step = step}, table_);
+  }
   if (options_.walks_by) return Chosen(step, call.layer);
   return options_.goes_on_with ? Given(call) : dense_;
 }

@@ -1,5 +1,6 @@
-// The search behind the seam: a source of masks that tries all options on every call before it says
-// what the layer attends to: all of it, or what Sparse-vDiT's rule has just chosen.
+// The search behind the seam: a source of masks that tries all options on the calls that a table
+// has room for, before it says what the layer attends to: all of it, what Sparse-vDiT's rule has
+// just chosen, or a file's pattern.
 #pragma once
 
 #include <cstdint>

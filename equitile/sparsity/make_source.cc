@@ -72,8 +72,9 @@ std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceCon
     case AttentionKind::kPattern:
       return std::make_unique<PatternMasks>(context, options.pattern, std::nullopt);
     case AttentionKind::kPatternPredict:
-      return std::make_unique<PatternMasks>(context, options.pattern,
-                                            PredictingOf(options, context));
+      return std::make_unique<PatternMasks>(
+          context, options.pattern,
+          FillUp{.predict = PredictingOf(options, context), .tail = options.attention.tail});
     case AttentionKind::kSvg:
       return std::make_unique<SvgMasks>(context, SvgOptions{.density = options.attention.density});
     case AttentionKind::kRadial:

@@ -12,6 +12,21 @@ std::string PrefixOf(int64_t range, int32_t layer) {
   return fmt::format("part.{}.{}.", range, layer);
 }
 
+// The same blocks, with this tail on every lane that is not skipped.
+LaneMasks WithTail(const LaneMasks& modes, Tail tail, std::span<const int64_t> skipped) {
+  LaneMasks::Parts parts{.blocks = modes.blocks(),
+                         .token_grid = modes.token_grid(),
+                         .orders = modes.orders(),
+                         .tails = {}};
+  const Lanes& lanes = modes.blocks().lanes();
+  for (int64_t lane = 0; lane < lanes.Count(); ++lane) {
+    const bool is_skipped = std::ranges::binary_search(skipped, lanes.HeadOf(lane));
+    const bool has_own = tail == Tail::kNone || is_skipped;
+    parts.tails.push_back(has_own ? modes.TailOf(lane) : tail);
+  }
+  return LaneMasks(std::move(parts));
+}
+
 }  // namespace
 
 HeadMass PredictMassOf(std::shared_ptr<const PatternFile> file, double otherwise) {
@@ -36,8 +51,8 @@ LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, 
 }
 
 PatternMasks::PatternMasks(const SourceContext& context, std::shared_ptr<const PatternFile> file,
-                           std::optional<PredictOptions> predict)
-    : context_(context), file_(std::move(file)), predict_(std::move(predict)) {}
+                           std::optional<FillUp> fill_up)
+    : context_(context), file_(std::move(file)), fill_up_(std::move(fill_up)) {}
 
 PatternMasks::Part& PatternMasks::At(double sigma, int32_t layer) {
   const auto range = static_cast<int64_t>(file_->RangeAt(sigma));
@@ -45,8 +60,11 @@ PatternMasks::Part& PatternMasks::At(double sigma, int32_t layer) {
   Part& part = entry->second;
   if (!is_new) return part;
   part.modes = PatternMasksAt(*file_, context_, sigma, layer);
-  if (!predict_) return part;
-  part.predicted = std::make_unique<PredictMasks>(context_, part.modes, *predict_);
+  if (!fill_up_) return part;
+  PredictOptions predict = fill_up_->predict;
+  predict.skipped = equitile::SkippedHeads(part.modes);
+  part.predicted = std::make_unique<PredictMasks>(
+      context_, WithTail(part.modes, fill_up_->tail, predict.skipped), predict);
   const std::string prefix = PrefixOf(range, layer);
   SourceState own;
   for (const auto& [name, bytes] : restored_) {
@@ -62,7 +80,6 @@ LaneMasks PatternMasks::MaskFor(const SelfAttentionCall& call) {
 }
 
 std::vector<int64_t> PatternMasks::SkippedHeads(const ComingLayer& layer) {
-  if (predict_) return {};
   return equitile::SkippedHeads(At(layer.sigma, layer.layer).modes);
 }
 

@@ -22,14 +22,20 @@ HeadMass ObserveMassOf(std::shared_ptr<const PatternFile> file, double otherwise
 LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, double sigma,
                          int64_t layer);
 
+// How heads are filled up beyond their modes. A head that is skipped stays so: its budget was found
+// to be nothing, and whoever knows that before the layer begins need not make its values.
+struct FillUp {
+  PredictOptions predict;   // its masses come from the file where it has them
+  Tail tail = Tail::kNone;  // of what is still not kept; heads of mode `mean` have theirs anyway
+};
+
 class PatternMasks final : public MaskSource {
  public:
-  // predict: nothing for the modes alone. Its masses come from the file where it has them.
+  // fill_up: nothing for the modes alone.
   PatternMasks(const SourceContext& context, std::shared_ptr<const PatternFile> file,
-               std::optional<PredictOptions> predict);
+               std::optional<FillUp> fill_up);
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override;
-  // Prediction gives blocks to every head.
   std::vector<int64_t> SkippedHeads(const ComingLayer& layer) override;
   int64_t Bytes() const override;
   SourceState State() const override;
@@ -44,7 +50,7 @@ class PatternMasks final : public MaskSource {
 
   SourceContext context_;
   std::shared_ptr<const PatternFile> file_;
-  std::optional<PredictOptions> predict_;
+  std::optional<FillUp> fill_up_;
   std::map<std::pair<int64_t, int32_t>, Part> parts_;  // by range and layer
   SourceState restored_;
 };

@@ -120,6 +120,7 @@ LaneMasks PredictMasks::Predict(const SelfAttentionCall& call) {
   for (size_t i = 0; i < strips_.lanes().size(); ++i) {
     const int64_t lane = strips_.lanes()[i];
     if (options_.share_passes && context_.lanes.BatchOf(lane) > 0) continue;
+    if (std::ranges::binary_search(options_.skipped, context_.lanes.HeadOf(lane))) continue;
     MassRule rule = options_.rule;
     if (options_.mass_of_head)
       rule.mass = options_.mass_of_head(call.sigma, call.layer, context_.lanes.HeadOf(lane));

@@ -20,8 +20,9 @@ struct PredictOptions {
   // Blocks with a strip less like itself than this are kept, as keys for every query and as queries
   // with every key: its mean says little about its tokens. 0: none.
   double guard = 0;
-  int64_t refresh = 1;        // computed steps for which a mask is kept
-  bool share_passes = false;  // the conditional pass's masks for all passes
+  int64_t refresh = 1;           // computed steps for which a mask is kept
+  bool share_passes = false;     // the conditional pass's masks for all passes
+  std::vector<int64_t> skipped;  // heads, ascending, that nothing is predicted for
 };
 
 class PredictMasks final : public MaskSource {

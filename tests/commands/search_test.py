@@ -1,12 +1,15 @@
 """`equitile search`: from prompts to a pattern file that `generate` takes; the same file on any ranks and after an interruption."""
+import base64
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -123,7 +126,52 @@ def test_validation(search, tmp_path):
     measured = json.loads((tmp_path / "p.json").read_text())["measured"]
     assert measured["videos"] == 2 and 5 < measured["psnr"] <= 100 and 0 < measured["ssim"] <= 1 and measured["speedup"] > 0
     assert "2 videos of other prompts" in outcome.out
+    # Two of them again as wider, shorter videos; one was left to choose by.
+    assert measured["other_videos"] == 2 and (measured["other_width"], measured["other_height"], measured["other_frames"]) == (160, 96, 5)
+    assert measured["other_psnr"] > 5 and 0 < measured["density"] < 1
+    dials = json.loads((tmp_path / "p.json").read_text())["dials"]
+    assert dials["flop_reduction"] > 1 and dials["velocity_error"] > 0 and dials.get("choice_videos", 1) == 1
+    assert "no videos" not in outcome.err
     search("--validate", 4, "-o", "q.json").must_be_refused("--validate 4", "3 prompts")
+
+
+def embedded(page):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL).group(1))
+
+
+def test_report(search, tmp_path):
+    """One page that asks the network for nothing and holds what the file says."""
+    (tmp_path / "validation.txt").write_text("9\ta white ring\n10\ta </script> cross\n")
+    outcome = search("--count", 2, "--density", 0.4, "--validate", 1, "--for-ranks", 3, "-o", "p.json", "--report", "r.html")
+    assert outcome.code == 0, outcome.err
+    page, file = (tmp_path / "r.html").read_text(), json.loads((tmp_path / "p.json").read_text())
+    assert not re.search(r"https?:|<link|@import|url\(", page) and page.rstrip().endswith("</html>")
+    data = embedded(page)
+    modes = [[[head["mode"] for head in layer] for layer in part["layers"]] for part in file["ranges"]]
+    assert [[[head["mode"] for head in layer] for layer in part["layers"]] for part in data["ranges"]] == modes
+    found = {mode for part in file["ranges"][len(file["ranges"]) // 2]["layers"] for mode in (head["mode"] for head in part)}
+    assert {shown["mode"] for shown in data["maps"]} == found
+    for shown in data["maps"]:
+        cells = shown["cells"]
+        cover = np.frombuffer(base64.b64decode(shown["cover"]), np.uint8).reshape(cells, cells)
+        assert len(base64.b64decode(shown["map"])) == cells * cells
+        if shown["mode"] in ("full", "skip", "mean"):
+            assert (cover == (255 if shown["mode"] == "full" else 0)).all()
+        if shown["mode"] == "stripes":
+            assert (cover == cover[0]).all() and cover.any()
+        if shown["mode"] == "diagonal":
+            assert np.diag(cover).min() > 0
+    assert data["curve"][0][0] == 1 and data["curve"][-1][0] == pytest.approx(file["totals"]["density"])
+    assert len(data["frames"]) == 3 and all(frame["difference"].startswith("data:image/png;base64,") for frame in data["frames"])
+    assert [video["group"] for video in data["videos"]] == ["other prompts"] + ["calibration's own"] * 2 + ["5 frames of 160x96"]
+    assert data["plan"]["ranks"] == 3 and all(len(plan["work"]) == 3 for layer in data["plan"]["layers"] for plan in layer["plans"])
+    assert data["facts"]["shown_prompt"] == "a white ring"
+
+
+def test_says_when_no_videos_choose(search):
+    outcome = search("--count", 1, "--density", 0.5, "-o", "p.json")
+    assert outcome.code == 0 and "whole steps make the last choice" in outcome.err
+    assert "last choice" not in search("--count", 1, "--density", 0.5, "--choice-videos", 0, "-o", "p.json").err
 
 
 def test_no_prompt_is_in_two_files():
@@ -139,7 +187,8 @@ def test_no_prompt_is_in_two_files():
     (["--density", 0.3, "--error", 0.1], "one of --density and --error"), (["--objective", "paper", "--density", 0.3], "--density 0.3"),
     (["--lambda", 0.5], "--lambda"), (["--objective", "fast"], "--objective fast"), (["--dense-steps", "100%"], "--dense-steps"),
     (["--speedup", 900], "--speedup 900"), (["--mode-density", 0.2], "--mode-density"), (["--count", 0], "--count 0"),
-    (["-o", "no/such/folder.json"], "no/such"), (["--resume"], "p.json.ckpt"),
+    (["-o", "no/such/folder.json"], "no/such"), (["--resume"], "p.json.ckpt"), (["--report", "no/such/r.html"], "no/such"),
+    (["--objective", "sta", "--report", "r.html"], "--report r.html"), (["--validate-at", "96,96,5"], "--validate-at 96,96,5"),
 ])
 def test_mistakes(search, flags, mention):
     outcome = search(*(["-o", "p.json"] if "-o" not in flags else []), *flags)

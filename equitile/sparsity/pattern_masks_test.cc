@@ -1,0 +1,92 @@
+#include "equitile/sparsity/pattern_masks.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "equitile/sparsity/sparsity_testing.h"
+
+namespace equitile {
+namespace {
+
+using testing::LayerCase;
+using testing::LayerWorld;
+using testing::OnRanks;
+
+PatternHead HeadOf(HeadMode mode, double size = 0) {
+  return {.pattern = {.mode = mode, .size = size, .columns = {}},
+          .density = 1,
+          .error = 0,
+          .predict_mass = 0.8,
+          .observe_mass = std::nullopt};
+}
+
+// Per layer: skipped, a narrow band, means.
+std::shared_ptr<PatternFile> SomeFile(const LayerCase& test) {
+  auto file = std::make_shared<PatternFile>();
+  file->grid = test.token_grid;
+  file->block_tokens = test.block_tokens;
+  const std::vector<PatternHead> heads = {HeadOf(HeadMode::kSkip), HeadOf(HeadMode::kDiagonal, 0.1),
+                                          HeadOf(HeadMode::kMean)};
+  file->ranges = {{.low = 0, .high = 1, .layers = {heads, heads}}};
+  return file;
+}
+
+LaneMasks MasksOf(const LayerWorld& world, std::optional<FillUp> fill_up, int32_t ranks = 1) {
+  LaneMasks masks;
+  std::mutex mutex;
+  OnRanks(ranks, [&](Communicator& comm) {
+    ThreadPool pool(1);
+    PatternMasks source(world.Context(comm, pool), SomeFile(world.test()), fill_up);
+    EXPECT_EQ(source.SkippedHeads({.step = 0, .layer = 1, .sigma = 0.5}), std::vector<int64_t>{0});
+    world.Call(comm, 0, 1, nullptr, [&](const SelfAttentionCall& call) {
+      LaneMasks mine = source.MaskFor(call);
+      const std::lock_guard lock(mutex);
+      masks = std::move(mine);
+    });
+  });
+  return masks;
+}
+
+int64_t Kept(const LaneMasks& masks, int64_t lane) {
+  int64_t kept = 0;
+  for (int64_t q = 0; q < masks.blocks().QBlocks(); ++q) kept += masks.blocks().RowCount(lane, q);
+  return kept;
+}
+
+// Prediction fills bands and means up, gives them its tail, and leaves skipped heads alone.
+TEST(PatternMasks, SkippedHeadsStaySkippedWherePredictionFillsUp) {
+  const LayerCase test;
+  const LayerWorld world{test};
+  const FillUp fill_up{
+      .predict = {.mass_of_head = PredictMassOf(SomeFile(test), 0.9), .guard = 0.5},
+      .tail = Tail::kMean};
+  const LaneMasks modes = MasksOf(world, std::nullopt);
+  for (const int32_t ranks : {1, 2, 3}) {
+    const LaneMasks filled = MasksOf(world, fill_up, ranks);
+    for (int64_t lane = 0; lane < test.lanes.Count(); ++lane) {
+      const int64_t head = test.lanes.HeadOf(lane);
+      if (head == 0) {
+        EXPECT_EQ(Kept(filled, lane), 0);
+        EXPECT_EQ(filled.TailOf(lane), Tail::kNone);
+        continue;
+      }
+      EXPECT_GT(Kept(filled, lane), Kept(modes, lane)) << lane;
+      EXPECT_EQ(filled.TailOf(lane), Tail::kMean) << lane;
+      EXPECT_EQ(modes.TailOf(lane), head == 2 ? Tail::kMean : Tail::kNone) << lane;
+    }
+    EXPECT_EQ(filled, MasksOf(world, fill_up));
+  }
+}
+
+TEST(PatternMasks, WithoutATailOnlyMeansHaveOne) {
+  const LayerCase test;
+  const LayerWorld world{test};
+  const LaneMasks filled = MasksOf(world, FillUp{.predict = {}, .tail = Tail::kNone});
+  for (int64_t lane = 0; lane < test.lanes.Count(); ++lane) {
+    EXPECT_EQ(filled.TailOf(lane), test.lanes.HeadOf(lane) == 2 ? Tail::kMean : Tail::kNone);
+  }
+}
+
+}  // namespace
+}  // namespace equitile
