@@ -27,8 +27,8 @@ ValidationResult Validate(const GenerateRequest& request, std::vector<GenerateTa
   sparse.sparsity.warm_up.dense_steps = dense_steps;
   sparse.sparsity.pattern = std::move(file);
   const bool leads = comm.rank() == 0;
-  const DType weights =
-      AgreeOnWeights(comm, leads ? ChooseWeights(request, tools.listener.remark) : DType::kF32);
+  const WeightType weights = AgreeOnWeights(
+      comm, leads ? ChooseWeights(request, tools.listener.remark) : WeightType::kF32);
   size_t task = 0;
   const auto say = [&](std::string_view line) {
     if (leads) {
