@@ -167,8 +167,9 @@ def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, at
     density = json.loads((tmp_path / "perf.json").read_text())["sparsity"]["density"]
     low, high = dry["density_low"], dry["density"]
     if attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
-        assert low <= density <= high <= 1 and low < 0.9
-        assert high == 1 or attention.startswith("pattern")  # whose skipped heads stay skipped
+        # One of six heads is skipped by the pattern, and stays so, in the 15 of 30 calls that are not dense.
+        most = 1 - 15 / 30 / 6 if attention.startswith("pattern") else 1
+        assert low <= density <= high == pytest.approx(most) and low < 0.9
         # Of three blocks one is kept, in five of six layers of the steps 3, 4 and 5; step 4 is observed again.
         sparse_calls = {"predict:mass=0.5": 15 / 30, "observe:mass=0.6,refresh=1": 10 / 30}
         if attention in sparse_calls:
