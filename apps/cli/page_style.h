@@ -1,5 +1,8 @@
-// How pages look, by day and by night: for between <style> and what a page adds of its own.
+// How pages begin and how they look, by day and by night.
 #pragma once
+
+#include <string>
+#include <string_view>
 
 namespace equitile {
 
@@ -30,5 +33,17 @@ select { font: inherit; color: var(--ink); background: var(--card); border: 1px 
 .key i { width: 12px; height: 12px; border-radius: 3px; display: inline-block; }
 .key i.rule { height: 0; border-radius: 0; width: 16px; border-top: 2px solid; }
 )html";
+
+// The page of a command, up to the end of kPageStyle: what a page adds to the style comes next.
+inline std::string PageHead(std::string_view command) {
+  return R"html(<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>equitile )html" +
+         std::string(command) + "</title>\n<style>\n" + kPageStyle;
+}
 
 }  // namespace equitile

@@ -54,8 +54,7 @@ std::string ComparePageText(const ComparePage& page) {
                      {"gain", kGain},
                      {"facts", std::move(facts)},
                      {"rows", page.rows}};
-  return std::string(kComparePageHead) + kPageStyle + kComparePageBody + ScriptText(data) +
-         kComparePageTail;
+  return PageHead("compare") + kComparePageBody + ScriptText(data) + kComparePageTail;
 }
 
 }  // namespace equitile

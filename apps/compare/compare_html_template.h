@@ -4,18 +4,7 @@
 
 namespace equitile {
 
-// Before kPageStyle.
-inline constexpr const char* kComparePageHead = R"html(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>equitile compare</title>
-<style>
-)html";
-
-// After it, and before the data: JSON in which no '<' is left.
+// After PageHead, and before the data: JSON in which no '<' is left.
 inline constexpr const char* kComparePageBody = R"html(:root { --b0: #2f6fdf; --b1: #d1343c; --b2: #2f9e5b; --b3: #a04fd0; --b4: #c77700; }
 @media (prefers-color-scheme: dark) { :root { --b0: #5b93f5; --b1: #ff6b70; --b2: #58c98a; --b3: #c98bf0; --b4: #f2b143; } }
 h1 { overflow-wrap: anywhere; }

@@ -144,7 +144,7 @@ std::string PlanPage(const std::vector<MaskReport>& layers, const PlanOptions& o
     const bool with_mask = &layer == &layers.front() || mask_bytes <= kMaskBytes;
     data["layers"].push_back(LayerJson(layer, options, with_mask));
   }
-  return std::string(kPlanPageHead) + kPageStyle + kPlanPageBody + ScriptText(data) + kPlanPageTail;
+  return PageHead("plan") + kPlanPageBody + ScriptText(data) + kPlanPageTail;
 }
 
 }  // namespace equitile

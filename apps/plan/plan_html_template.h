@@ -3,18 +3,7 @@
 
 namespace equitile {
 
-// Before kPageStyle.
-inline constexpr const char* kPlanPageHead = R"html(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>equitile plan</title>
-<style>
-)html";
-
-// After it, and before the data: JSON in which no '<' is left.
+// After PageHead, and before the data: JSON in which no '<' is left.
 inline constexpr const char* kPlanPageBody = R"html(.plan { display: grid; grid-template-columns: 190px minmax(0, 1fr) 300px; gap: 18px; align-items: center; width: 100%; padding: 10px 12px;
   border: 0; border-top: 1px solid var(--line); background: none; color: inherit; font: inherit; text-align: left; cursor: pointer; }
 .plan:hover { background: var(--faint); }

@@ -300,8 +300,7 @@ std::string SearchPage(const SearchPageFacts& facts) {
                      {"frames", FramesJson(facts.outcome)},
                      {"videos", VideosJson(facts)},
                      {"plan", PlanJson(facts)}};
-  return std::string(kSearchPageHead) + kPageStyle + kSearchPageBody + ScriptText(data) +
-         kSearchPageTail;
+  return PageHead("search") + kSearchPageBody + ScriptText(data) + kSearchPageTail;
 }
 
 }  // namespace equitile

@@ -3,17 +3,7 @@
 
 namespace equitile {
 
-// Between the first two goes how pages look, between the last two the data, as JSON in which no '<' is left.
-inline constexpr const char* kSearchPageHead = R"html(<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>equitile search</title>
-<style>
-)html";
-
+// After PageHead, and before the data: JSON in which no '<' is left.
 inline constexpr const char* kSearchPageBody = R"html(
 canvas { display: block; width: 100%; }
 #tip { position: fixed; pointer-events: none; background: var(--ink); color: var(--page); padding: 5px 9px; border-radius: 7px; font-size: 13px;
