@@ -2,6 +2,11 @@
 #   thing.cc -> the library    thing_test.cc -> test_<room>    thing_mpi_test.cc -> test_<room>_mpi    thing_bench.cc -> bench_<room>    thing_fuzz.cc -> fuzz_<thing>
 # comm/mpi is the one folder that is not part of the library: see EquitileMpi.cmake.
 set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model sparsity quality generate search)
+set(EQUITILE_KERNEL_ROOMS base tensor pattern kernel)
+if(NOT EQUITILE_COMMAND)  # up to frames in memory: see the option
+  list(REMOVE_ITEM EQUITILE_ROOMS quality search)
+  set(EQUITILE_LEFT_OUT "|/io/(png|video_reader|video_writer)\\.cc$|/generate/(request_files|video_run)\\.cc$")
+endif()
 
 # One binary for every machine: SIMD targets are chosen from at run time (kernel/target.h). These are the ones that the kernels know;
 # whatever else a version of Highway has is left out: subsets and supersets (SSE2, SSSE3, AVX3_DL, AVX3_ZEN4, AVX3_SPR, …) add nothing
@@ -18,7 +23,7 @@ list(APPEND EQUITILE_SIMD_TARGETS "HWY_DISABLED_TARGETS=(~(${EQUITILE_TARGETS}))
 
 function(equitile_room_sources out room)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/equitile/${room}/*.cc")
-  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_fuzz)\\.cc$|/comm/mpi/")
+  list(FILTER sources EXCLUDE REGEX "(_test|_bench|_fuzz)\\.cc$|/comm/mpi/${EQUITILE_LEFT_OUT}")
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 

@@ -11,14 +11,19 @@
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
 #include "equitile/base/topology.h"
+#include "equitile/base/version.h"
+#include "equitile/io/machine_file.h"
 #include "equitile/io/plan_file.h"
 #include "equitile/io/plan_report_json.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/target.h"
 #include "equitile/pattern/mask_hash.h"
+#include "equitile/plan/core/home_map.h"
 #include "equitile/plan/core/program.h"
 #include "equitile/plan/planners/planner.h"
 #include "equitile/plan/planners/report.h"
+#include "python/pipeline.h"
+#include "python/worker_threads.h"
 
 namespace py = pybind11;
 using namespace equitile;
@@ -124,6 +129,10 @@ using MaskArray = py::array_t<uint8_t, py::array::c_style>;
 // mask: [batch, heads, q_blocks, kv_blocks], 0 or not.
 BlockMask MaskOf(const MaskArray& mask, const BlockGrid& grid) {
   BlockMask bits({mask.shape(0), mask.shape(1)}, grid);
+  if (mask.shape(2) != bits.QBlocks() || mask.shape(3) != bits.KvBlocks()) {
+    throw InputError("[python] the mask has {} x {} blocks; {} x {} are asked for", mask.shape(2),
+                     mask.shape(3), bits.QBlocks(), bits.KvBlocks());
+  }
   const uint8_t* at = mask.data();
   for (int64_t lane = 0; lane < bits.LaneCount(); ++lane) {
     for (int64_t q = 0; q < bits.QBlocks(); ++q) {
@@ -169,11 +178,9 @@ void RunAttention(const py::object& q, const py::object& k, const py::object& v,
   args.compute = ParseCompute(compute);
   py::gil_scoped_release release;
   // Threads and memory of the calling Python thread, kept for its next call.
-  thread_local std::unique_ptr<ThreadPool> pool;
+  thread_local WorkerThreads workers;
   thread_local Workspace workspace;
-  if (threads == 0) threads = DefaultThreads();
-  if (!pool || pool->Threads() != threads) pool = std::make_unique<ThreadPool>(threads);
-  Attention(args, *pool, workspace);
+  Attention(args, workers.Pool(threads == 0 ? DefaultThreads() : threads), workspace);
 }
 
 struct PlanArgs {
@@ -181,7 +188,8 @@ struct PlanArgs {
   std::string planner;
   int64_t block, head_dim;
   bool reproducible;
-  double kernel_gflops;
+  std::string machine;  // the text of a machine file; "": none
+  std::optional<double> kernel_gflops;
   std::string link, node_link;
   int32_t node_size;
   std::vector<double> speeds;
@@ -200,7 +208,8 @@ Value OneOf(const char* name, const std::string& text,
   throw InputError("[python] {} '{}': use one of {}", name, text, names);
 }
 
-PlanOptions OptionsOf(const PlanArgs& args) {
+// Rates come from the machine, what is said beside it counts more.
+PlanOptions OptionsOf(const PlanArgs& args, const BlockGrid& grid) {
   PlanOptions options;
   options.ranks = args.ranks;
   options.reproducible = args.reproducible;
@@ -217,29 +226,70 @@ PlanOptions OptionsOf(const PlanArgs& args) {
                                              {"blocks", DbspBalance::kBlocks}});
   Cluster& cluster = options.cluster;
   cluster.wire.head_dim = args.head_dim;
-  cluster.gflops = args.kernel_gflops;
-  cluster.link = ParseLink(args.link);
+  if (!args.machine.empty()) {
+    const Machine machine = ParseMachineFile(args.machine, "machine");
+    ApplyMachine(machine, grid, options);
+    if (std::ssize(machine.node_of) == options.ranks) SetNodes(machine.node_of, cluster);
+  }
+  if (args.kernel_gflops) cluster.gflops = *args.kernel_gflops;
+  if (!args.link.empty()) cluster.link = cluster.node_link = ParseLink(args.link);
+  if (!args.node_link.empty()) cluster.node_link = ParseLink(args.node_link);
   if (args.node_size < 0)
     throw InputError("[python] node_size {}: must not be negative", args.node_size);
   if (args.node_size > 0) cluster.node_of = EvenNodes(options.ranks, args.node_size);
-  cluster.node_link = args.node_link.empty() ? cluster.link : ParseLink(args.node_link);
   cluster.speeds = args.speeds;
   CheckCluster(cluster, options.ranks);
+  if (!args.machine.empty()) options.cost = CostInPicoseconds(cluster, grid);
   return options;
 }
 
-// [(stage, cargo, from, to, lane, first block, end)]; from or to -1: the homes of the blocks.
+// The blocks of a transfer that one home sends or gets back, as far as they follow each other.
+struct HomePart {
+  int32_t home;
+  int64_t begin, end, tokens;
+};
+
+std::vector<HomePart> HomeParts(const HomeMap& homes, Side side, const LaneBlocks& blocks) {
+  std::vector<HomePart> parts;
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    homes.ForEachPart(side, blocks.lane, {block, block + 1}, [&](int32_t home, int64_t tokens) {
+      const auto last = std::find_if(parts.rbegin(), parts.rend(),
+                                     [&](const HomePart& part) { return part.home == home; });
+      if (last != parts.rend() && last->end == block) {
+        last->end = block + 1;
+        last->tokens += tokens;
+      } else {
+        parts.push_back({home, block, block + 1, tokens});
+      }
+    });
+  }
+  return parts;
+}
+
+// [(stage, cargo, from, to, lane, first block, end, tokens)]; what stays where it is, is left out.
 py::list TransfersOf(const Program& program) {
   constexpr const char* kCargo[] = {"q", "kv", "o", "means"};
+  const HomeMap homes(program.problem);
   py::list list;
+  const auto add = [&](size_t stage, const Transfer& transfer, const LaneBlocks& blocks) {
+    const bool is_query = transfer.cargo == Cargo::kQ || transfer.cargo == Cargo::kO;
+    const Side side = is_query ? Side::kQuery : Side::kKey;
+    std::vector<HomePart> parts = {
+        {kHome, blocks.begin, blocks.end, homes.BlockTokens(side, blocks.blocks())}};
+    if (transfer.from == kHome || transfer.to == kHome) parts = HomeParts(homes, side, blocks);
+    for (const HomePart& part : parts) {
+      const int32_t from = transfer.from == kHome ? part.home : transfer.from;
+      const int32_t to = transfer.to == kHome ? part.home : transfer.to;
+      if (from == to) continue;
+      list.append(py::make_tuple(stage, kCargo[static_cast<size_t>(transfer.cargo)], from, to,
+                                 blocks.lane, part.begin, part.end, part.tokens));
+    }
+  };
   for (size_t stage = 0; stage < program.stages.size(); ++stage) {
     for (const Span& span : {program.stages[stage].inputs, program.stages[stage].returns}) {
       for (const Transfer& transfer : program.TransfersOf(span)) {
-        for (const LaneBlocks& blocks : program.BlocksOf(transfer.blocks)) {
-          list.append(py::make_tuple(stage, kCargo[static_cast<size_t>(transfer.cargo)],
-                                     transfer.from, transfer.to, blocks.lane, blocks.begin,
-                                     blocks.end));
-        }
+        for (const LaneBlocks& blocks : program.BlocksOf(transfer.blocks))
+          add(stage, transfer, blocks);
       }
     }
   }
@@ -247,10 +297,17 @@ py::list TransfersOf(const Program& program) {
 }
 
 // (report as JSON, plan file as JSON, transfers)
+py::tuple Describe(PlanReport report, const BlockMask& mask, const CostModel& cost) {
+  if (report.chosen.empty()) report.chosen = report.plan.planner().Text();
+  const PlanFile file = MakePlanFile(report.plan, HashMask(mask), cost, report.work_per_rank);
+  return py::make_tuple(PlanReportJson(report, /*details=*/true).dump(), PlanFileText(file),
+                        TransfersOf(Lower(report.plan, mask)));
+}
+
 py::tuple MakePlanOf(const MaskArray& array, const PlanArgs& args) {
   const BlockMask mask =
       MaskOf(array, {array.shape(2) * args.block, array.shape(3) * args.block, args.block});
-  const PlanOptions options = OptionsOf(args);
+  const PlanOptions options = OptionsOf(args, mask.grid());
   const PlannerSpec spec = ParsePlanner(args.planner, options.ranks);
   const Stopwatch watch;
   RowCounts rows(mask);
@@ -260,11 +317,28 @@ py::tuple MakePlanOf(const MaskArray& array, const PlanArgs& args) {
   const double seconds = watch.Seconds();
   PlanReport report = MakeReport(made.plan, score, mask, rows, options);
   report.planner = spec.Text();
-  if (Chooses(spec.kind)) report.chosen = made.plan.planner().Text();
   report.plan_seconds = seconds;
-  const PlanFile file = MakePlanFile(made.plan, HashMask(mask), options.cost, report.work_per_rank);
-  return py::make_tuple(PlanReportJson(report, /*details=*/true).dump(), PlanFileText(file),
-                        TransfersOf(Lower(made.plan, mask)));
+  return Describe(std::move(report), mask, options.cost);
+}
+
+// A stored plan for the mask that it was made for.
+py::tuple ReadPlanOf(const std::string& text, const MaskArray& array) {
+  const PlanFile file = ParsePlanFile(text, "the plan");
+  if (!file.HashMatches() || !file.homes_match)
+    throw InputError("[python] the plan: was changed since it was made; its hash does not fit");
+  const Plan plan(file.parts);
+  const BlockMask mask = MaskOf(array, plan.problem().grid);
+  CheckMaskFits(plan.problem(), mask);
+  if (HashMask(mask) != file.mask_hash)
+    throw InputError("[python] the plan: was made for another mask");
+  PlanOptions options;
+  options.ranks = plan.ranks();
+  options.cost = file.cost;
+  RowCounts rows(mask);
+  const Score score = ScorePlan(plan, mask, rows, options.cost, options.cluster);
+  PlanReport report = MakeReport(plan, score, mask, rows, options);
+  report.planner = plan.planner().Text();
+  return Describe(std::move(report), mask, options.cost);
 }
 
 }  // namespace
@@ -286,15 +360,17 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "plan",
       [](const MaskArray& mask, int32_t ranks, const std::string& planner, int64_t block,
-         int64_t head_dim, bool reproducible, double kernel_gflops, const std::string& link,
-         int32_t node_size, const std::string& node_link, const std::vector<double>& speeds,
-         double reward, const std::string& dbsp_blocks, const std::string& dbsp_head_order,
+         int64_t head_dim, bool reproducible, const std::string& machine,
+         std::optional<double> kernel_gflops, const std::string& link, int32_t node_size,
+         const std::string& node_link, const std::vector<double>& speeds, double reward,
+         const std::string& dbsp_blocks, const std::string& dbsp_head_order,
          const std::string& dbsp_balance) {
         return MakePlanOf(mask, {.ranks = ranks,
                                  .planner = planner,
                                  .block = block,
                                  .head_dim = head_dim,
                                  .reproducible = reproducible,
+                                 .machine = machine,
                                  .kernel_gflops = kernel_gflops,
                                  .link = link,
                                  .node_link = node_link,
@@ -306,8 +382,11 @@ PYBIND11_MODULE(_core, module) {
                                  .dbsp_balance = dbsp_balance});
       },
       py::arg("mask"), py::arg("ranks"), py::arg("planner"), py::arg("block"), py::arg("head_dim"),
-      py::arg("reproducible"), py::arg("kernel_gflops"), py::arg("link"), py::arg("node_size"),
-      py::arg("node_link"), py::arg("speeds"), py::arg("reward"), py::arg("dbsp_blocks"),
-      py::arg("dbsp_head_order"), py::arg("dbsp_balance"));
+      py::arg("reproducible"), py::arg("machine"), py::arg("kernel_gflops"), py::arg("link"),
+      py::arg("node_size"), py::arg("node_link"), py::arg("speeds"), py::arg("reward"),
+      py::arg("dbsp_blocks"), py::arg("dbsp_head_order"), py::arg("dbsp_balance"));
+  module.def("read_plan", &ReadPlanOf, py::arg("text"), py::arg("mask"));
+  module.def("version", [] { return std::string(Version()); });
+  DefinePipeline(module);
   module.def("target", [] { return std::string(TargetName(ActiveTarget())); });
 }

@@ -1,7 +1,10 @@
 """The Python package, from the build folder, against NumPy."""
 
 import json
+import os
+import re
 import sys
+import time
 
 import equitile
 import numpy as np
@@ -118,6 +121,117 @@ def test_plan_has_the_names_of_the_command_and_owns_every_row():
     lanes = {(t.lane, b) for t in plan.transfers if t.cargo == "q" for b in range(t.begin, t.end)}
     assert lanes and all(t.end > t.begin for t in plan.transfers)
     assert plan.receives(0) and all(t.destination == 0 for t in plan.receives(0))
+    for rank in range(7):
+        assert all(0 <= t.destination < 7 and t.destination != rank for t in plan.sends(rank))
+
+
+@pytest.mark.parametrize("planner", ["fractional", "ring", "dbsp:2x2"])
+def test_ranks_send_what_others_receive(planner):
+    """Of every block's tokens all that a rank computes with arrive there, or lie there: homes cut 16 tiles of 64 tokens by 4."""
+    mask = np.ones((4, 8, 8), bool)
+    plan = equitile.plan(mask, ranks=4, planner=planner, block=128)
+    assert sorted(t for r in range(4) for t in plan.sends(r)) == sorted(t for r in range(4) for t in plan.receives(r))
+    assert all(t.tokens <= 128 * (t.end - t.begin) for t in plan.transfers)
+    for rank in range(4):
+        rows = {(lane, q) for lane, q in zip(*np.nonzero(plan.row_owner == rank))}
+        for lane, q in rows:
+            homes = {q * 2 // 4, (q * 2 + 1) // 4}
+            senders = {t.source for t in plan.receives(rank) if t.cargo == "q" and t.lane == lane and t.begin <= q < t.end}
+            assert senders == homes - {rank}, (planner, rank, lane, q)
+            back = {t.destination for t in plan.sends(rank) if t.cargo == "o" and t.lane == lane and t.begin <= q < t.end}
+            assert back == homes - {rank}, (planner, rank, lane, q)
+
+
+def test_plans_are_read_back():
+    mask = np.random.default_rng(6).random((2, 6, 16, 16)) < 0.4
+    plan = equitile.plan(mask, ranks=3, planner="fractional", batch=2)
+    again = equitile.Plan.from_json(plan.to_json(), mask)
+    assert again.to_json() == plan.to_json() and again.hash == plan.hash and again.rho == plan.rho
+    assert np.array_equal(again.row_owner, plan.row_owner) and again.transfers == plan.transfers
+    with pytest.raises(ValueError, match="another mask"):
+        equitile.Plan.from_json(plan.to_json(), ~mask)
+    with pytest.raises(ValueError):
+        equitile.Plan.from_json("no plan", mask)
+    with pytest.raises(ValueError):
+        equitile.Plan.from_json(plan.to_json().replace('"ranks":3', '"ranks":4'), mask)
+
+
+MACHINE = {
+    "version": 1, "target": "avx2", "threads": 2, "peak_gflops": 100.0,
+    "kernel": [{"head_dim": 128, "block": 64, "dtype": "f32", "gflops": 50.0, "row_seconds": 1e-6}],
+    "links": [{"class": "network", "latency_seconds": 1e-6, "bytes_per_second": 1e9}],
+}
+
+
+def test_rates_of_a_machine(tmp_path):
+    mask = np.ones((4, 16, 16), bool)
+    (tmp_path / "machine.json").write_text(json.dumps(MACHINE))
+    slow = equitile.plan(mask, 2, "ulysses", machine=tmp_path / "machine.json")
+    assert slow.predicted_seconds == equitile.plan(mask, 2, "ulysses", machine=MACHINE).predicted_seconds
+    assert slow.predicted_compute > 1.5 * equitile.plan(mask, 2, "ulysses").predicted_compute
+    fast = equitile.plan(mask, 2, "ulysses", machine=MACHINE, kernel_gflops=200, link="800Gb/s,1us")
+    assert fast.predicted_compute < slow.predicted_compute and fast.predicted_exchange < slow.predicted_exchange
+    with pytest.raises(ValueError, match="machine"):
+        equitile.plan(mask, 2, machine={"version": 1})
+
+
+def test_what_was_chosen_is_always_there():
+    mask = np.ones((4, 8, 8), bool)
+    assert equitile.plan(mask, 2, "ulysses").chosen == "ulysses"
+    assert equitile.plan(mask, 2, "dbsp:1x2").chosen == "dbsp:1x2"
+    assert equitile.plan(mask, 2, "auto").chosen not in ("", "auto")
+
+
+def test_version():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", equitile.__version__)
+
+
+def test_masks_come_in_any_whole_type_and_file(tmp_path):
+    mask = np.random.default_rng(7).random((3, 8, 8)) < 0.5
+    want = equitile.plan(mask, 2, "fractional").hash
+    np.save(tmp_path / "m.npy", mask.astype(np.int64))
+    np.savez(tmp_path / "m.npz", mask=mask.astype(np.uint8))
+    for given in (mask.astype(np.uint8), mask.astype(np.int64), tmp_path / "m.npy", str(tmp_path / "m.npz")):
+        assert equitile.plan(given, 2, "fractional").hash == want
+    torch = pytest.importorskip("torch")
+    torch.save(torch.from_numpy(mask), tmp_path / "m.pt")
+    assert equitile.plan(tmp_path / "m.pt", 2, "fractional").hash == want
+
+
+def test_layers_are_asked_for(tmp_path):
+    masks = np.random.default_rng(8).random((2, 3, 8, 8)) < 0.5
+    np.save(tmp_path / "m.npy", masks)
+    plans = equitile.plan(tmp_path / "m.npy", 2, "fractional", layers=True)
+    assert [p.hash for p in plans] == [equitile.plan(m, 2, "fractional").hash for m in masks]
+    assert [p.hash for p in plans] == [p.hash for p in equitile.plan(masks, 2, "fractional", layers=True)]
+    for wrong in (tmp_path / "m.npy", masks[0, 0]):
+        with pytest.raises(ValueError, match=r"\[batch, heads, q, kv\].*\[layers, lanes, q, kv\].*layers=True"):
+            equitile.plan(wrong, 2)
+
+
+def test_tensors_that_require_grad_are_refused():
+    torch = pytest.importorskip("torch")
+    q, k, v = (torch.from_numpy(x) for x in inputs())
+    v.requires_grad_()
+    with pytest.raises(ValueError, match="v requires grad"):
+        equitile.attention(q, k, v)
+
+
+def test_a_fork_computes_on():
+    q, k, v = inputs()
+    want, _ = equitile.attention(q, k, v, threads=3)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if np.array_equal(equitile.attention(q, k, v, threads=3)[0], want) else 1)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.05)
+    else:
+        os.kill(child, 9)
+    assert done and status == 0
 
 
 def test_planners_and_options():
@@ -132,7 +246,9 @@ def test_planners_and_options():
 @pytest.mark.parametrize(
     "call,word",
     [
-        (lambda: equitile.plan(np.ones((2, 3, 3), np.float32), 2), "dtype"),
+        (lambda: equitile.plan(np.ones((2, 3, 3), np.float32), 2), "a mask is bool or uint8, or int64 of 0 and 1"),
+        (lambda: equitile.plan(np.full((2, 3, 3), 2), 2), "a mask is bool or uint8, or int64 of 0 and 1"),
+        (lambda: equitile.plan("mask.txt", 2), "mask.txt"),
         (lambda: equitile.plan(np.ones((3, 3), bool), 2), "shape"),
         (lambda: equitile.plan(np.ones((2, 3, 3), bool), 0), "rank"),
         (lambda: equitile.plan(np.ones((2, 3, 3), bool), 8, "usp:3x2"), "usp:3x2"),

@@ -2,126 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <map>
-
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
 #include "equitile/generate/attention_choice.h"
 #include "equitile/generate/pipeline.h"
-#include "equitile/generate/sidecar.h"
 #include "equitile/generate/vocabulary.h"
-#include "equitile/io/atomic_write.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/machine_file.h"
-#include "equitile/io/numbered_png.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/kernel/target.h"
 #include "equitile/model/text/text_clean.h"
 #include "equitile/plan/planners/planner.h"
-#include "equitile/sparsity/attention_watch.h"
 
 namespace equitile {
 namespace {
 
 namespace fs = std::filesystem;
-
-void MakeFolder(const fs::path& folder, bool is_dry) {
-  CheckWritable(folder);
-  if (is_dry) return;
-  std::error_code error;
-  if (fs::create_directory(folder, error); error) {
-    throw InputError("{}: cannot be made: {}", folder.string(), error.message());
-  }
-}
-
-// The folder of numbered pictures is made where it is missing.
-void CheckVideo(const GenerateRequest& request, const GenerateTask& task) {
-  if (task.output.empty()) return;
-  const fs::path folder = task.output.parent_path();
-  std::error_code error;
-  if (IsNumberedPng(task.output) && !folder.empty() && !fs::exists(folder, error)) {
-    MakeFolder(folder, request.options.is_dry);
-    if (request.options.is_dry) return;
-  }
-  CheckVideoOutput(task.output, request.VideoOf(task));
-}
-
-// The record of an earlier run is replaced with its video; nothing else is.
-void CheckSidecar(const fs::path& path) {
-  std::error_code error;
-  if (path.empty() || !fs::is_regular_file(path, error) || IsSidecar(path)) return;
-  throw InputError(
-      "{}: is not a record of a video, and one would be written there; move it, or give the video "
-      "another name",
-      path.string());
-}
-
-// A folder for a file per step and layer. Whoever reads it takes all that it holds for one run.
-void CheckExport(const GenerateRequest& request, const fs::path& folder) {
-  const bool is_dry = request.options.is_dry;
-  if (folder.empty()) return;
-  std::error_code error;
-  if (!fs::exists(folder, error)) MakeFolder(folder, is_dry);
-  if (is_dry && !fs::exists(folder, error)) return;
-  if (!fs::is_directory(folder, error)) throw InputError("{}: is not a folder", folder.string());
-  if (!is_dry) CheckWritable(folder / CallFileName(0, 0));
-  if (request.options.resumes) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() != ".npy") continue;
-    throw InputError(
-        "{}: holds files of an earlier run, which would mix with those of this one; give another "
-        "folder, or --resume that run",
-        folder.string());
-  }
-}
-
-// Every file that the request reads or writes, with what it is; none may be written over another.
-void CheckFiles(const GenerateRequest& request) {
-  std::map<fs::path, const char*> known;
-  const auto add = [&](const fs::path& path, const char* what) {
-    std::error_code ignored;
-    return known.emplace(fs::weakly_canonical(fs::absolute(path), ignored), what);
-  };
-  const auto reads = [&](const fs::path& path, const char* what) {
-    if (!path.empty()) add(path, what);
-  };
-  const fs::path mask = AttentionFile(request.recipe.Text("attention"));
-  if (!mask.empty()) {
-    reads(mask, "the mask");
-    reads(fs::path(mask).replace_extension(".json"), "the description of the mask");
-  }
-  reads(request.options.prompts, "the prompts");
-  reads(request.recipe.Text("machine"), "the rates of the machine");
-  const auto writes = [&](const fs::path& path, const char* what) {
-    if (path.empty()) return;
-    const auto [other, is_new] = add(path, what);
-    if (!is_new && !IsStream(path)) {
-      throw InputError("{}: cannot hold both {} and {}; give another name", path.string(),
-                       other->second, what);
-    }
-    if (!request.options.is_dry && !IsNumberedPng(path)) CheckWritable(path);
-  };
-  const auto fills = [&](const fs::path& folder, const char* what) {
-    if (folder.empty()) return;
-    if (const auto [other, is_new] = add(folder, what); !is_new) {
-      throw InputError("{}: cannot hold both {} and {}; give another folder", folder.string(),
-                       other->second, what);
-    }
-    CheckExport(request, folder);
-  };
-  for (const GenerateTask& task : request.tasks) {
-    writes(task.output, "the video");
-    writes(task.save_latents, "the latents");
-    writes(task.checkpoint, "the checkpoint");
-    writes(task.sidecar, "the parameters of the run");
-    CheckSidecar(task.sidecar);
-    writes(task.perf_dump, "the seconds of the run");
-    writes(task.preview, "the preview");
-    fills(task.masks, "the masks of all steps");
-    fills(task.masses, "the masses of all steps");
-  }
-  writes(request.options.trace, "the trace");
-}
 
 void CheckAxis(const char* what, int64_t patches, int64_t most) {
   if (patches > most) {
@@ -205,18 +101,7 @@ void UseRecordedTarget(const Recipe& recipe, const RunOptions& options) {
 
 }  // namespace
 
-VideoOptions GenerateRequest::VideoOf(const GenerateTask& task) const {
-  VideoOptions options{.height = config.height,
-                       .width = config.width,
-                       .frames = config.frames,
-                       .fps = config.fps,
-                       .title = task.prompt};
-  const bool is_said = recipe.SourceOf("crf") == Recipe::Source::kGiven;
-  if (recipe.Has("crf") && (is_said || HasCrf(task.output))) options.crf = recipe.Integer("crf");
-  return options;
-}
-
-GenerateRequest CheckedRequest(Recipe recipe, const RunOptions& options) {
+GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options) {
   std::vector<GenerateTask> tasks = MakeTasks(recipe, options);
   UseRecordedTarget(recipe, options);
   const CheckpointFolder folder(recipe.Text("model"));
@@ -239,8 +124,6 @@ GenerateRequest CheckedRequest(Recipe recipe, const RunOptions& options) {
   }
   ReadNamedFiles(request);
   AddRemarks(request);
-  for (const GenerateTask& task : request.tasks) CheckVideo(request, task);
-  CheckFiles(request);
   return request;
 }
 

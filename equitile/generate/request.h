@@ -23,7 +23,7 @@ struct GenerateRequest {
   CheckpointFolder folder;
   GenerationConfig config;  // seed: of the task
   WanConfig transformer;
-  SparsityOptions sparsity = {};        // masks: for `config.Passes()` items
+  SparsityOptions sparsity = {};          // masks: for `config.Passes()` items
   std::optional<Machine> machine = {};    // rates that auto plans with
   std::vector<std::string> remarks = {};  // what is worth knowing before it begins
 
@@ -33,5 +33,8 @@ struct GenerateRequest {
 // The recipe names a model. Throws InputError for everything that can be known to fail before
 // weights are read.
 GenerateRequest CheckedRequest(Recipe recipe, const RunOptions& options);
+
+// The same without a look at the files that are to be written.
+GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options);
 
 }  // namespace equitile

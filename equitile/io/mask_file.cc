@@ -159,6 +159,17 @@ std::optional<uint64_t> PackWord(std::span<const std::byte> elements) {
   return word;
 }
 
+// One byte for each int64; what is neither 0 nor 1 becomes neither.
+std::vector<std::byte> Narrow(std::span<const std::byte> elements) {
+  std::vector<std::byte> bytes(elements.size() / sizeof(int64_t));
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    int64_t value = 0;
+    std::memcpy(&value, elements.data() + i * sizeof(value), sizeof(value));
+    bytes[i] = value == 0 || value == 1 ? static_cast<std::byte>(value) : std::byte{2};
+  }
+  return bytes;
+}
+
 // `elements`: [lanes, q_blocks, kv_blocks]
 BlockMask Pack(const Lanes& lanes, const BlockGrid& grid, std::span<const std::byte> elements,
                const std::string& name) {
@@ -182,8 +193,9 @@ BlockMask Pack(const Lanes& lanes, const BlockGrid& grid, std::span<const std::b
 }
 
 void CheckArray(const NpyHeader& header, const std::string& name) {
-  if (header.type != NpyType::kBool && header.type != NpyType::kUint8) {
-    throw InputError("[io] {}: {}; a mask is bool or uint8", name, NpyTypeName(header.type));
+  if (header.type == NpyType::kFloat16 || header.type == NpyType::kFloat32) {
+    throw InputError("[io] {}: {}; a mask is bool or uint8, or int64 of 0 and 1", name,
+                     NpyTypeName(header.type));
   }
   const size_t rank = header.shape.size();
   if (rank < 3 || rank > 5) {
@@ -267,10 +279,14 @@ MaskFile ReadMaskFile(const std::filesystem::path& path) {
   const BlockGrid blocks = BlocksOf(description, mask.grid, inner[1], inner[2]);
   CheckOrders(description, mask, blocks);
 
-  const auto layer_bytes = static_cast<size_t>(inner[0] * inner[1] * inner[2]);
+  const auto layer_bytes =
+      static_cast<size_t>(inner[0] * inner[1] * inner[2] * NpyTypeBytes(header.type));
   for (int64_t layer = 0; layer < layers; ++layer) {
     const size_t offset = header.data_offset + static_cast<size_t>(layer) * layer_bytes;
-    mask.layers.push_back(Pack(lanes, blocks, file.bytes().subspan(offset, layer_bytes), name));
+    const auto elements = file.bytes().subspan(offset, layer_bytes);
+    const bool is_wide = header.type == NpyType::kInt64;
+    mask.layers.push_back(is_wide ? Pack(lanes, blocks, Narrow(elements), name)
+                                  : Pack(lanes, blocks, elements, name));
   }
   return mask;
 }

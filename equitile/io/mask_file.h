@@ -13,7 +13,7 @@
 
 namespace equitile {
 
-// m.npy: bool or uint8, [lanes, q_blocks, kv_blocks], [layers, lanes, q_blocks, kv_blocks] or
+// m.npy: bool or uint8, or int64 of 0 and 1, [lanes, q_blocks, kv_blocks], [layers, lanes, q_blocks, kv_blocks] or
 // [steps, layers, lanes, q_blocks, kv_blocks], elements 0 or 1. m.json, if it exists: any of
 // version (1), batch, heads, block, q_tokens, kv_tokens, grid [F, H, W], text {before, after},
 // home_order ("fhw", "hilbert", "tiles:4x8x8", ...: the transformer's own), orders (one, or one per

@@ -200,6 +200,28 @@ TEST(MaskFile, ElementsAreZeroOrOneWhereverTheyLie) {
   }
 }
 
+TEST(MaskFile, WholeNumbersAreReadAsBytesAre) {
+  const TempFolder folder;
+  std::vector<int64_t> values(2 * 3 * 70);
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = i % 3 == 0 ? 1 : 0;
+    bytes.push_back(static_cast<std::byte>(values[i]));
+  }
+  const std::vector<int64_t> shape = {2, 3, 70};
+  const auto write = [&] {
+    WriteNpy(folder / "wide.npy", NpyType::kInt64, shape, std::as_bytes(std::span(values)));
+  };
+  write();
+  WriteNpy(folder / "m.npy", NpyType::kUint8, shape, bytes);
+  EXPECT_EQ(ReadMaskFile(folder / "wide.npy").layers, ReadMaskFile(folder / "m.npy").layers);
+  for (int64_t bad : {int64_t{-1}, int64_t{2}, int64_t{256}, int64_t{1} << 32}) {
+    values[77] = bad;
+    write();
+    EXPECT_THROW(ReadMaskFile(folder / "wide.npy"), InputError) << bad;
+  }
+}
+
 TEST(MaskFile, BatchOfOneRepeats) {
   const TempFolder folder;
   WriteArray(folder / "m.npy", {3, 5, 5});

@@ -26,10 +26,13 @@ struct TypeFacts {
   std::string_view name, descr;
   int64_t bytes;
 };
-constexpr std::array<TypeFacts, 4> kTypes = {{{NpyType::kBool, "bool", "|b1", 1},
+constexpr std::array<TypeFacts, 5> kTypes = {{{NpyType::kBool, "bool", "|b1", 1},
                                               {NpyType::kUint8, "uint8", "|u1", 1},
                                               {NpyType::kFloat16, "float16", "<f2", 2},
-                                              {NpyType::kFloat32, "float32", "<f4", 4}}};
+                                              {NpyType::kFloat32, "float32", "<f4", 4},
+                                              {NpyType::kInt64, "int64", "<i8", 8}}};
+constexpr std::string_view kNeeded =
+    "bool, uint8, or little-endian int64, float16 or float32 is needed";
 
 const TypeFacts& Facts(NpyType type) { return kTypes[static_cast<size_t>(type)]; }
 
@@ -110,7 +113,7 @@ class DictParser {
   std::string Descr() {
     SkipBlanks();
     if (rest_.starts_with('[')) {
-      throw InputError("[io] {}: an array of records; bool, uint8 or float32 is needed", name_);
+      throw InputError("[io] {}: an array of records; {}", name_, kNeeded);
     }
     return QuotedText();
   }
@@ -163,9 +166,7 @@ NpyType TypeOf(const std::string& descr, std::string_view name) {
   for (const TypeFacts& facts : kTypes) {
     if (facts.descr == descr) return facts.type;
   }
-  throw InputError(
-      "[io] {}: elements of type '{}'; bool, uint8, or little-endian float16 or float32 is needed",
-      name, descr);
+  throw InputError("[io] {}: elements of type '{}'; {}", name, descr, kNeeded);
 }
 
 // Little-endian, as the format prescribes.

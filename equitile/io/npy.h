@@ -11,9 +11,9 @@
 
 namespace equitile {
 
-enum class NpyType : uint8_t { kBool, kUint8, kFloat16, kFloat32 };
+enum class NpyType : uint8_t { kBool, kUint8, kFloat16, kFloat32, kInt64 };
 
-std::string_view NpyTypeName(NpyType type);  // "bool", "uint8", "float16", "float32"
+std::string_view NpyTypeName(NpyType type);  // "bool", "uint8", "float16", "float32", "int64"
 int64_t NpyTypeBytes(NpyType type);
 
 struct NpyHeader {

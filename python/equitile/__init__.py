@@ -1,4 +1,4 @@
-"""Block-sparse attention, and plans that spread it evenly over ranks.
+"""Videos from prompts, block-sparse attention, and plans that spread it evenly over ranks.
 
 >>> import numpy as np, equitile
 >>> mask = np.tril(np.ones((24, 64, 64), bool))              # [heads, q blocks, kv blocks]
@@ -16,23 +16,25 @@ from typing import Any, NamedTuple, Sequence
 import numpy as _np
 
 from . import _core
+from ._masks import layers_of as _layers_of
+from ._pipeline import Pipeline, Step, Video
 
-__all__ = ["Plan", "Transfer", "attention", "plan", "target"]
+__all__ = ["Pipeline", "Plan", "Step", "Transfer", "Video", "attention", "plan", "target"]
+__version__: str = _core.version()
 
 
 class Transfer(NamedTuple):
-    """Blocks [begin, end) of one lane that move in one stage; HOME stands for the ranks at which their tokens are at home."""
+    """Blocks [begin, end) of one lane that move from rank to rank in one stage. Of a block that lies on several ranks each sends,
+    or gets back, its own tokens."""
 
     stage: int
-    cargo: str  # "q", "kv" or "o"
+    cargo: str  # "q", "kv", "o", or "means" of skipped blocks
     source: int
     destination: int
     lane: int
     begin: int
     end: int
-
-
-HOME = -1
+    tokens: int
 
 
 class Plan:
@@ -40,7 +42,7 @@ class Plan:
 
     Attributes are the names of `equitile plan --json`: planner, rho, rho_paper, bound, bound_any, moved_q_blocks, moved_kv_blocks,
     bytes_max, bytes_mean, messages, buffer_bytes_max, predicted_seconds, predicted_compute, predicted_exchange, predicted_pack, predicted_wait,
-    plan_seconds, hash, work_per_rank, row_owner and, where they exist, chosen, head_perm, q_owner, kv_owner.
+    plan_seconds, hash, work_per_rank, row_owner, chosen (what auto took; else the planner itself) and, where they exist, head_perm, q_owner, kv_owner.
     """
 
     def __init__(self, report: dict[str, Any], text: str, transfers: list[Transfer]) -> None:
@@ -59,33 +61,40 @@ class Plan:
         return sorted({*super().__dir__(), *self._report})
 
     def receives(self, rank: int) -> list[Transfer]:
-        """What arrives at a rank from elsewhere; sources may be HOME."""
-        return [t for t in self.transfers if t.destination == rank and t.source != rank]
+        """What arrives at a rank from others."""
+        return [t for t in self.transfers if t.destination == rank]
 
     def sends(self, rank: int) -> list[Transfer]:
-        """What a rank itself passes on. What it sends as a home follows from `homes` in to_json()."""
-        return [t for t in self.transfers if t.source == rank and t.destination != rank]
+        """What leaves a rank for others."""
+        return [t for t in self.transfers if t.source == rank]
 
     def to_json(self) -> str:
         """The plan as `equitile plan --out` writes it and `equitile inspect` reads it."""
         return self._text
 
+    @classmethod
+    def from_json(cls, text: str, mask: Any) -> Plan:
+        """A plan from to_json() or `equitile plan --out`, with the mask that it was made for. Seconds are predicted with the default
+        rates. Raises ValueError where the text is no plan, or one for another mask."""
+        batch = _json.loads(text).get("batch", 1) if text.lstrip().startswith("{") else 1
+        return cls._of(*_core.read_plan(text, _layers_of(mask, batch, layers=False)[0]))
+
+    @classmethod
+    def _of(cls, report: str, text: str, transfers: list[tuple]) -> Plan:
+        return cls(_json.loads(report), text, [Transfer(*transfer) for transfer in transfers])
+
     def __repr__(self) -> str:
         return f"<equitile.Plan {self.planner} rho={self.rho:.4f} ranks={len(self.work_per_rank)} hash={self.hash}>"
 
 
-def _mask(mask: Any, batch: int | None = None) -> _np.ndarray:
-    """[batch, heads, q, kv] uint8, whatever was given; one batch item is repeated."""
-    array = _np.asarray(mask)
-    if array.dtype not in (_np.dtype(bool), _np.dtype(_np.uint8)):
-        raise ValueError(f"a mask of dtype {array.dtype}: use bool or uint8")
-    if array.ndim == 3:
-        array = array[None]
-    if array.ndim != 4:
-        raise ValueError(f"a mask of shape {array.shape}: use [heads, q, kv] or [batch, heads, q, kv]")
-    if batch is not None and array.shape[0] == 1:
-        array = _np.broadcast_to(array, (batch, *array.shape[1:]))
-    return _np.ascontiguousarray(array.view(_np.uint8) if array.dtype == bool else array)
+def _machine_text(machine: Any) -> str:
+    """A machine file, by its name or as the dict that it holds."""
+    if machine is None:
+        return ""
+    if isinstance(machine, dict):
+        return _json.dumps(machine)
+    with open(machine, encoding="utf-8") as file:
+        return file.read()
 
 
 def plan(
@@ -97,8 +106,10 @@ def plan(
     head_dim: int = 128,
     batch: int = 1,
     reproducible: bool = True,
-    kernel_gflops: float = 100.0,
-    link: str = "100Gb/s,2us",
+    layers: bool = False,
+    machine: Any = None,
+    kernel_gflops: float | None = None,
+    link: str = "",
     node_size: int = 0,
     node_link: str = "",
     speeds: Sequence[float] = (),
@@ -106,16 +117,21 @@ def plan(
     dbsp_blocks: str = "greedy",
     dbsp_head_order: str = "assignment",
     dbsp_balance: str = "both",
-) -> Plan:
+) -> Plan | list[Plan]:
     """Decides which rank computes which rows of a block mask, and what moves.
 
-    mask: bool or uint8, [heads, q blocks, kv blocks] or [batch, heads, q, kv]; planner: "auto", "fractional", "ulysses", "ring",
+    mask: bool, uint8 or int64 of 0 and 1, [heads, q blocks, kv blocks] or [batch, heads, q, kv], or the name of an .npy, .npz or .pt
+    file; with layers=True one more axis in front, and a list of plans. machine: rates as `equitile bench machine --out` writes them, a
+    file or a dict; kernel_gflops (100), link ("100Gb/s,2us") and node_link count more. planner: "auto", "fractional", "ulysses", "ring",
     "usp:UxR", "dbsp:UxR", "dbsp+:UxR" or "dbsp:auto". The other options are those of `equitile plan`. Raises ValueError for what cannot be used.
     """
-    report, text, transfers = _core.plan(
-        _mask(mask, batch), ranks, planner, block, head_dim, reproducible, kernel_gflops, link, node_size, node_link, list(speeds), reward,
-        dbsp_blocks, dbsp_head_order, dbsp_balance)
-    return Plan(_json.loads(report), text, [Transfer(*t) for t in transfers])
+    plans = [
+        Plan._of(*_core.plan(
+            array, ranks, planner, block, head_dim, reproducible, _machine_text(machine), kernel_gflops, link, node_size, node_link,
+            list(speeds), reward, dbsp_blocks, dbsp_head_order, dbsp_balance))
+        for array in _layers_of(mask, batch, layers)
+    ]
+    return plans if layers else plans[0]
 
 
 def attention(
@@ -137,6 +153,9 @@ def attention(
     scale: 1/sqrt(head_dim) by default; threads: 0 means all cores allowed. compute: "f32", or "int16" or "int8", which round every
     token of q, k and v to integers with a scale of its own. Raises ValueError for what cannot be used.
     """
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if getattr(tensor, "requires_grad", False):
+            raise ValueError(f"{name} requires grad, and there is no backward pass; give {name}.detach()")
     if layout not in ("bshd", "bhsd"):
         raise ValueError(f"layout '{layout}': use bshd or bhsd")
     if len(q.shape) != 4:
@@ -147,14 +166,13 @@ def attention(
     if is_torch:
         import torch
 
-        q, k, v = q.detach(), k.detach(), v.detach()
         out = torch.empty(tuple(q.shape), dtype=q.dtype)
     else:
         out = _np.empty(q.shape, q.dtype)
     batch, tokens, heads, head_dim = as_tokens(q).shape
     lse = _np.full((batch, heads, tokens), -_np.inf, _np.float32)
     _core.attention(
-        as_tokens(q), as_tokens(k), as_tokens(v), as_tokens(out), lse, None if mask is None else _mask(mask, batch), block,
+        as_tokens(q), as_tokens(k), as_tokens(v), as_tokens(out), lse, None if mask is None else _layers_of(mask, batch, layers=False)[0], block,
         1.0 / _math.sqrt(head_dim) if scale is None else scale, threads, compute)
     return out, (torch.from_numpy(lse) if is_torch else lse)
 

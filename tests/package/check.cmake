@@ -1,22 +1,33 @@
-# Installs the build BUILD below SCRATCH, then builds and runs the example there with COMPILER.
+# Installs the build BUILD below SCRATCH, then builds and runs examples/library there with COMPILER: each component by itself.
 function(run)
-  execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  execute_process(COMMAND ${ARGV} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE errors)
   if(NOT code EQUAL 0)
-    message(FATAL_ERROR "${ARGV}\n${output}")
+    message(FATAL_ERROR "${ARGV}\n${output}${errors}")
   endif()
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
+# example(component wanted option…): what it prints with only `component` installed besides those it needs.
+function(example component wanted)
+  run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${SCRATCH}/prefix" --component ${component})
+  run(${CMAKE_COMMAND} -S "${CMAKE_CURRENT_LIST_DIR}/../../examples/library" -B "${SCRATCH}/${component}" -G Ninja
+      "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix" "-DCOMPONENT=${component}" ${ARGN})
+  run(${CMAKE_COMMAND} --build "${SCRATCH}/${component}")
+  run("${SCRATCH}/${component}/example")
+  if(NOT output STREQUAL wanted)
+    message(FATAL_ERROR "the example of ${component} printed: ${output}instead of: ${wanted}")
+  endif()
+endfunction()
+
 file(REMOVE_RECURSE "${SCRATCH}")
-run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${SCRATCH}/prefix")
-run(${CMAKE_COMMAND} -S "${CMAKE_CURRENT_LIST_DIR}" -B "${SCRATCH}/build" -G Ninja "-DCMAKE_CXX_COMPILER=${COMPILER}"
-    "-DCMAKE_PREFIX_PATH=${SCRATCH}/prefix")
-run(${CMAKE_COMMAND} --build "${SCRATCH}/build")
-run("${SCRATCH}/build/example")
 # Every token is a vector of ones: all scores are 64 / 8, so lse = 8 + log(kept tokens): 100 and 96.
-set(wanted "output 1.000, log-sum-exp of the dense head 12.605, of the sparse one 12.564\n")
-if(NOT output STREQUAL wanted)
-  message(FATAL_ERROR "the example printed: ${output}instead of: ${wanted}")
+example(kernel "output 1.000, log-sum-exp of the dense head 12.605, of the sparse one 12.564\n"
+        -DCMAKE_DISABLE_FIND_PACKAGE_PNG=ON -DCMAKE_DISABLE_FIND_PACKAGE_PkgConfig=ON -DCMAKE_DISABLE_FIND_PACKAGE_nlohmann_json=ON)
+# 784 blocks of one head and 112 of each other: whole heads cannot be balanced, parts of them can.
+example(engine "ulysses: imbalance 1.929, work 1008 336 224\nfractional: imbalance 1.000, work 523 523 522\n")
+if(EXISTS "${BUILD}/libequitile_mpi.a")
+  example(mpi "rank 0 of 1\n")
 endif()
-run("${SCRATCH}/prefix/bin/equitile" --version)
+run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${SCRATCH}/all")
+run("${SCRATCH}/all/bin/equitile" --version)
 file(REMOVE_RECURSE "${SCRATCH}")
