@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/pipeline.h"
+#include "equitile/generate/quality_preset.h"
 #include "equitile/generate/request.h"
 #include "equitile/generate/video_maker.h"
 #include "equitile/io/settings_file.h"
@@ -36,9 +38,12 @@ bool IsKeyword(const RecipeField& field) {
          std::find(std::begin(kOthers), std::end(kOthers), field.key) == std::end(kOthers);
 }
 
-// [(key, help)] in the order of the recipe's table.
+constexpr const char* kQuality = "quality";  // stands for settings of the recipe
+
+// [(key, help)]: the preset, then the recipe's in the order of its table.
 py::list Keywords() {
   py::list list;
+  list.append(py::make_tuple(kQuality, QualityHelp()));
   for (const RecipeField& field : RecipeFields()) {
     if (IsKeyword(field)) list.append(py::make_tuple(field.key, field.help));
   }
@@ -114,7 +119,14 @@ class VideoPipeline {
   GenerateRequest RequestFor(const std::map<std::string, std::string>& settings) const {
     Recipe recipe;
     recipe.Set("model", model_, Recipe::Source::kGiven);
-    for (const auto& [key, text] : settings) recipe.Set(key, text, Recipe::Source::kGiven, key);
+    std::set<std::string> given;
+    for (const auto& [key, text] : settings) {
+      if (key == kQuality) continue;
+      recipe.Set(key, text, Recipe::Source::kGiven, key);
+      given.insert(key);
+    }
+    if (const auto quality = settings.find(kQuality); quality != settings.end())
+      ApplyQuality(quality->second, given, Recipe::Source::kGiven, recipe);
     return PlainRequest(std::move(recipe), {.files = VideoFiles::kNone, .ranks = 1});
   }
 

@@ -56,16 +56,15 @@ def stored_latents(path):
     return np.frombuffer(data[begin:end], np.float32).reshape(entry["shape"])
 
 
-@pytest.mark.parametrize("attention", ["dense", "predict:mass=0.9"])
-def test_the_same_bits_as_the_command(pipeline, tmp_path, attention):
+@pytest.mark.parametrize("said", [{"attention": "dense"}, {"attention": "predict:mass=0.9"}, {"quality": "draft", "dense_steps": 1}])
+def test_the_same_bits_as_the_command(pipeline, tmp_path, said):
     (tmp_path / "frames").mkdir()
-    command = [os.environ["EQUITILE"], "generate", "-m", str(MODEL), "-p", PROMPT, "-o", "frames/%02d.png", "--save-latents", "l.safetensors",
-               "--attention", attention, "--threads", "1"]
+    command = [os.environ["EQUITILE"], "generate", "-m", str(MODEL), "-p", PROMPT, "-o", "frames/%02d.png", "--save-latents", "l.safetensors", "--threads", "1"]
     flags = {"width": "-W", "height": "-H"}
-    for key, value in SMALL.items():
+    for key, value in {**SMALL, **said}.items():
         command += [flags.get(key, "--" + key.replace("_", "-")), str(value)]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    frames, latents, recipe = pipeline.generate(PROMPT, attention=attention, **SMALL)
+    frames, latents, recipe = pipeline.generate(PROMPT, **SMALL, **said)
     assert np.array_equal(latents, stored_latents(tmp_path / "l.safetensors"))
     pictures = sorted((tmp_path / "frames").glob("*.png"))
     assert frames.dtype == np.uint8 and frames.shape == (5, 48, 64, 3) and len(pictures) == 5
@@ -169,6 +168,7 @@ def test_ctrl_c_ends_the_video_and_not_the_pipeline():
         ({"steps": "many"}, ValueError, "steps"),
         ({"width": 63}, ValueError, "63"),
         ({"attention": "nothing"}, ValueError, "nothing"),
+        ({"quality": "best"}, ValueError, "best"),
         ({"attention": "mask:none.npy"}, ValueError, "none.npy"),
     ],
 )
