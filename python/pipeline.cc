@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
 #include "equitile/base/topology.h"
@@ -126,7 +127,8 @@ class VideoPipeline {
       given.insert(key);
     }
     if (const auto quality = settings.find(kQuality); quality != settings.end())
-      ApplyQuality(quality->second, given, Recipe::Source::kGiven, recipe);
+      ApplyQuality(ParseChoice(kQuality, quality->second, QualityNames()), given,
+                   Recipe::Source::kGiven, recipe);
     return PlainRequest(std::move(recipe), {.files = VideoFiles::kNone, .ranks = 1});
   }
 

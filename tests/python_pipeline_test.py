@@ -56,7 +56,7 @@ def stored_latents(path):
     return np.frombuffer(data[begin:end], np.float32).reshape(entry["shape"])
 
 
-@pytest.mark.parametrize("said", [{"attention": "dense"}, {"attention": "predict:mass=0.9"}, {"quality": "draft", "dense_steps": 1}])
+@pytest.mark.parametrize("said", [{"attention": "dense"}, {"attention": "predict:mass=0.9"}, {"attention": "observe"}, {"quality": "draft", "dense_steps": 1}])
 def test_the_same_bits_as_the_command(pipeline, tmp_path, said):
     (tmp_path / "frames").mkdir()
     command = [os.environ["EQUITILE"], "generate", "-m", str(MODEL), "-p", PROMPT, "-o", "frames/%02d.png", "--save-latents", "l.safetensors", "--threads", "1"]
