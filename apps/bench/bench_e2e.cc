@@ -180,21 +180,21 @@ class Workload {
 
  private:
   void Load(const Options& options) {
-    const DType dtype = ParseDType(options.weights);
+    const WeightType type = ParseWeightType(options.weights);
     const Stopwatch watch;
-    bytes_ = AlignedBuffer<std::byte>(WanWeights::Bytes(config_, dtype));
+    bytes_ = AlignedBuffer<std::byte>(WanWeights::Bytes(config_, type));
     if (options.shape.empty()) {
       const TensorFiles files =
           TensorFiles::OpenFolder(std::filesystem::path(options.model) / "transformer");
       Progress progress("loading");
-      WanWeights::Pack(files, config_, dtype, bytes_.span(), pool_,
+      WanWeights::Pack(files, config_, type, bytes_.span(), pool_,
                        [&](int64_t done, int64_t total) { progress.Report(done, total); });
     } else {
-      WanWeights::PackRandom(config_, dtype, static_cast<uint64_t>(options.seed), bytes_.span(),
+      WanWeights::PackRandom(config_, type, static_cast<uint64_t>(options.seed), bytes_.span(),
                              pool_);
     }
     load_seconds_ = watch.Seconds();
-    weights_ = WanWeights(config_, dtype, bytes_.span());
+    weights_ = WanWeights(config_, type, bytes_.span());
   }
 
   WanConfig config_;

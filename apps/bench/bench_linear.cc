@@ -30,6 +30,7 @@ constexpr const char* kExamples =
     "  equitile bench linear --tokens 4096 --in 1536 --out 8960\n"
     "  equitile bench linear --in 1536,8960 --out 8960,1536 --weights f32,bf16\n"
     "  equitile bench linear --tokens 3328 --in 192 --out 576 --epilogue gelu --json\n"
+    "  equitile bench linear --in 1536 --out 1536 --compute f32,int16,int8\n"
     "Peak is the best of several windows of multiply-adds on all threads, in turns with the "
     "kernel,\n"
     "which counts by its median.";
@@ -39,7 +40,7 @@ constexpr int64_t kMaxThreads = 4096;
 
 struct Options {
   std::vector<int64_t> tokens = {4096}, in = {1536}, out = {8960}, threads;
-  std::vector<std::string> weights = {"f32"}, epilogues = {"none"};
+  std::vector<std::string> weights = {"f32"}, computes = {"f32"}, epilogues = {"none"};
   int64_t seed = 1;
   bool json = false;
 
@@ -50,7 +51,10 @@ struct Options {
 // One line of the result.
 struct Setting {
   int64_t tokens, in, out, threads;
-  std::string weights, epilogue;
+  std::string weights, compute, epilogue;
+
+  // Integers have weights of their own.
+  WeightType Type() const { return ParseWeightType(compute == "f32" ? weights : compute); }
 
   double Flops() const {
     return 2.0 * static_cast<double>(tokens) * static_cast<double>(in) * static_cast<double>(out);
@@ -89,9 +93,9 @@ class Layer {
         weights_(Random({c.out, c.in}, seed, 1, pool)),
         bias_(Random({c.out}, seed, 2, pool)),
         y_(DType::kF32, {c.tokens, c.out}) {
-    const DType dtype = ParseDType(c.weights);
-    packed_ = AlignedBuffer<std::byte>(PackedLinearBytes(c.in, c.out, dtype));
-    PackLinear(weights_, dtype, packed_.span(), pool);
+    const WeightType type = c.Type();
+    packed_ = AlignedBuffer<std::byte>(PackedLinearBytes(c.in, c.out, type));
+    PackLinear(weights_, type, packed_.span(), pool);
     args_.weights = PackedLinear::View(packed_.span());
     args_.x = ConstView(x_);
     args_.y = y_;
@@ -189,7 +193,8 @@ class LinearBench {
                 setting.tokens,
                 setting.in,
                 setting.out,
-                setting.weights,
+                std::string(WeightTypeName(setting.Type())),
+                setting.compute,
                 setting.epilogue,
                 {timing.peak_gflops, 1},
                 {gflops, 1},
@@ -207,6 +212,7 @@ class LinearBench {
                 {"in"},
                 {"out"},
                 {"weights"},
+                {"compute"},
                 {"epilogue"},
                 {"peak_gflops"},
                 {"gflops"},
@@ -241,6 +247,9 @@ void RegisterBenchLinear(CLI::App& parent) {
                     }});
   add(AddChoices(app, "--weights", options->weights, {"f32", "bf16"}, "how weights are packed"),
       options->weights, &Setting::weights);
+  add(AddChoices(app, "--compute", options->computes, {"f32", "int16", "int8"},
+                 "arithmetic; integers have weights of their own"),
+      options->computes, &Setting::compute);
   add(AddChoices(app, "--epilogue", options->epilogues, {"none", "bias", "gelu", "silu", "gate"},
                  "what is fused: a bias; after it GELU, SiLU, or a gate and a residual"),
       options->epilogues, &Setting::epilogue);

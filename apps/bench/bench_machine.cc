@@ -27,7 +27,8 @@ constexpr const char* kExamples =
     "  equitile plan --mask mask.npy --for-ranks 8 --machine machine.json";
 
 struct Request {
-  CalibrationOptions what{.head_dims = {32, 64, 128}, .blocks = {64}, .links = true};
+  CalibrationOptions what{
+      .head_dims = {32, 64, 128}, .blocks = {64}, .links = true, .linear = true};
   std::string out;
   bool json = false;
   RanksRequest on;
@@ -42,6 +43,10 @@ void Print(const Machine& machine) {
                Cell(rate.gflops / machine.peak_gflops, 3), Cell(rate.row_seconds * 1e6, 2)});
   }
   fmt::print("{}", table.ToText(Terminal::Of(stdout)));
+  for (const LinearRate& rate : machine.linear) {
+    fmt::print("linear layers in {}: {:.1f} GFLOP/s, {:.2f} × f32\n", rate.dtype, rate.gflops,
+               rate.gflops / machine.linear.front().gflops);
+  }
   for (const NamedLink& named : machine.links)
     fmt::print("link \"{}\": {}\n", named.name, LinkText(named.link));
   if (!machine.node_of.empty()) fmt::print("nodes {}\n", fmt::join(machine.node_of, ","));

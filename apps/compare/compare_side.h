@@ -6,7 +6,7 @@
 
 #include "apps/cli/ranks.h"
 #include "equitile/generate/request.h"
-#include "equitile/tensor/dtype.h"
+#include "equitile/kernel/weight_type.h"
 
 namespace equitile {
 
@@ -16,7 +16,7 @@ struct CompareSide {
   std::string flags;  // as given
   GenerateRequest request;
   RanksRequest ranks;
-  DType weights = DType::kF32;
+  WeightType weights = WeightType::kF32;
 };
 
 // `a`, then all of `b`, which make frames of the same number and size. Throws InputError that names

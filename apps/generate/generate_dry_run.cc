@@ -27,6 +27,7 @@ PlanReport LayoutOf(const GenerateRequest& request, const LaneMasks& masks, int3
 
 struct Seconds {
   double steps_low = 0.0, steps = 0.0, decode = 0.0;  // of all videos
+  double linear_gain = 1.0;                           // see ComputeRates
   double Low() const { return steps_low + decode; }
   double High() const { return steps + decode; }
 };
@@ -45,8 +46,10 @@ Seconds EstimateSeconds(const GenerateRequest& request, const DensityEstimate& d
   const WanConfig& model = request.transformer;
   const GenerationConfig& config = request.config;
   const ComputeRates rates =
-      request.machine ? RatesOf(*request.machine, model.head_dim, threads)
-                      : MeasureRates(model.head_dim, UnderLauncher() ? 1 : ranks, threads);
+      request.machine
+          ? RatesOf(*request.machine, model.head_dim, ComputeOf(request.recipe), threads)
+          : MeasureRates(model.head_dim, ComputeOf(request.recipe), UnderLauncher() ? 1 : ranks,
+                         threads);
   const auto videos = static_cast<double>(request.tasks.size());
   const auto steps = [&](double computed) {
     const StepShape shape = {.tokens = VideoTokens(model, config),
@@ -58,7 +61,9 @@ Seconds EstimateSeconds(const GenerateRequest& request, const DensityEstimate& d
     return videos * static_cast<double>(config.steps) *
            EstimateStepSeconds(model, shape, rates, ranks);
   };
-  Seconds seconds{.steps_low = steps(density.low), .steps = steps(density.high)};
+  Seconds seconds{.steps_low = steps(density.low),
+                  .steps = steps(density.high),
+                  .linear_gain = rates.linear_gain};
   const GenerateTask& task = request.tasks.front();
   if (!task.output.empty() || task.save_latents.empty()) {
     const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
@@ -102,6 +107,8 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
                  {"latents", bytes.latents},
                  {"vae", bytes.vae},
                  {"total", bytes.Total()}}},
+               {"compute", request.recipe.Text("compute")},
+               {"linear_gain", seconds.linear_gain},
                {"videos", request.tasks.size()},
                {"seconds_steps", seconds.steps},
                {"seconds_decode", seconds.decode},
@@ -124,6 +131,10 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
                                : fmt::format("{:.3f}", density.high);
   fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {}\n", planner,
              Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho, kept);
+  if (const std::string gain = ComputeGainText(ComputeOf(request.recipe), seconds.linear_gain);
+      !gain.empty()) {
+    fmt::print("arithmetic       {}\n", gain);
+  }
   const auto time = [&](double low, double high) {
     return density.IsRange() ? fmt::format("{} to {}", DurationText(low), DurationText(high))
                              : DurationText(high);

@@ -144,8 +144,8 @@ void PrintVideo(const WanConfig& model, const Video& video) {
   }
   fmt::print("{}", table.ToText(Terminal::Of(stdout)));
   fmt::print("memory: transformer {} (f32) or {} (bf16), activations about {}\n",
-             BytesText(static_cast<double>(WanWeights::Bytes(model, DType::kF32))),
-             BytesText(static_cast<double>(WanWeights::Bytes(model, DType::kBF16))),
+             BytesText(static_cast<double>(WanWeights::Bytes(model, WeightType::kF32))),
+             BytesText(static_cast<double>(WanWeights::Bytes(model, WeightType::kBF16))),
              BytesText(static_cast<double>(ActivationBytes(model, video))));
 }
 
@@ -175,8 +175,8 @@ void InspectCheckpoint(const InspectOptions& options) {
                {"passes", c.Passes()}}},
              {"flops_per_step", StepJson(video)},
              {"memory",
-              {{"transformer_f32", WanWeights::Bytes(model, DType::kF32)},
-               {"transformer_bf16", WanWeights::Bytes(model, DType::kBF16)},
+              {{"transformer_f32", WanWeights::Bytes(model, WeightType::kF32)},
+               {"transformer_bf16", WanWeights::Bytes(model, WeightType::kBF16)},
                {"activations", ActivationBytes(model, video)}}}});
 }
 

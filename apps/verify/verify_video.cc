@@ -83,7 +83,7 @@ struct Case {
 };
 
 // Collective, when ranks have agreed on the request; the evidence is rank 0's.
-Evidence MakeOn(const GenerateRequest& request, DType weights, Communicator& comm, int threads,
+Evidence MakeOn(const GenerateRequest& request, WeightType weights, Communicator& comm, int threads,
                 std::shared_ptr<LoadedParts> parts, std::function<void()> alive = {}) {
   ThreadPool pool(threads);
   std::optional<Progress> progress;
@@ -214,7 +214,7 @@ std::vector<int64_t> ThreadsFor(const VerifyVideoRequest& request, int64_t ranks
 }
 
 void VerifyHere(const VerifyVideoRequest& verify, const GenerateRequest& reference,
-                const GenerateRequest& request, DType weights) {
+                const GenerateRequest& request, WeightType weights) {
   Report report(request, verify.json);
   const auto parts = std::make_shared<LoadedParts>();  // read once, used by all ranks after
   SoloCommunicator alone;
@@ -240,7 +240,7 @@ void VerifyHere(const VerifyVideoRequest& verify, const GenerateRequest& referen
 
 // The launcher's processes against rank 0 alone, for which the others wait.
 void VerifyUnderLauncher(const VerifyVideoRequest& verify, const GenerateRequest& reference,
-                         const GenerateRequest& request, DType weights) {
+                         const GenerateRequest& request, WeightType weights) {
   RunOnRanks(verify.flags.ranks, [&](Communicator& comm, int default_threads) {
     AgreeOnRequest(comm, request,
                    {{"--threads", fmt::format("{}", fmt::join(verify.threads, ","))}});
@@ -274,7 +274,7 @@ void VerifyVideo(const VerifyVideoRequest& verify) {
   const GenerateRequest reference = RequestOf(flags);
   GenerateRequest request = reference;
   request.recipe.Settle("planner", planner);
-  const DType weights = ChooseWeights(request, Remark);
+  const WeightType weights = ChooseWeights(request, Remark);
   if (UnderLauncher()) return VerifyUnderLauncher(verify, reference, request, weights);
   for (int64_t ranks : verify.ranks) ParsePlanner(planner, static_cast<int32_t>(ranks));
   VerifyHere(verify, reference, request, weights);

@@ -12,8 +12,8 @@ using namespace equitile;
 
 struct Layer {
   Layer(int threads, const float* weights, int64_t in, int64_t out)
-      : pool(threads), packed(PackedLinearBytes(in, out, DType::kF32)) {
-    PackLinear(ConstView(weights, {out, in}), DType::kF32, packed.span(), pool);
+      : pool(threads), packed(PackedLinearBytes(in, out, WeightType::kF32)) {
+    PackLinear(ConstView(weights, {out, in}), WeightType::kF32, packed.span(), pool);
   }
 
   ThreadPool pool;

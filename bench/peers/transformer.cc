@@ -16,13 +16,13 @@ namespace {
 using namespace equitile;
 
 struct Model {
-  Model(int threads, const std::filesystem::path& folder, DType dtype)
+  Model(int threads, const std::filesystem::path& folder, WeightType type)
       : pool(threads),
         executor(comm, pool),
         config(ReadWanConfig(folder / "config.json")),
-        bytes(WanWeights::Bytes(config, dtype)) {
-    WanWeights::Pack(TensorFiles::OpenFolder(folder), config, dtype, bytes.span(), pool);
-    weights = WanWeights(config, dtype, bytes.span());
+        bytes(WanWeights::Bytes(config, type)) {
+    WanWeights::Pack(TensorFiles::OpenFolder(folder), config, type, bytes.span(), pool);
+    weights = WanWeights(config, type, bytes.span());
     transformer.emplace(config, weights, pool);
   }
 
@@ -48,7 +48,8 @@ void* equitile_wan_new(int threads, const char* folder, int bf16) {
   std::unique_ptr<Model> model;
   Succeeds([&] {
     ApplyTargetFromEnvironment();
-    model = std::make_unique<Model>(threads, folder, bf16 != 0 ? DType::kBF16 : DType::kF32);
+    model =
+        std::make_unique<Model>(threads, folder, bf16 != 0 ? WeightType::kBF16 : WeightType::kF32);
   });
   return model.release();
 }

@@ -4,10 +4,12 @@
 #include <ctime>
 #include <string>
 
+#include "equitile/base/timer.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/link_calibration.h"
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/fma_peak.h"
+#include "equitile/kernel/linear.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile {
@@ -165,7 +167,48 @@ double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
   return static_cast<double>(rows.size()) * sizeof(float) / Median(runs);
 }
 
+// A linear layer of a size that is neither wide nor narrow.
+class LinearTiming {
+ public:
+  LinearTiming(WeightType type, ThreadPool& pool)
+      : pool_(pool),
+        x_(SomeNumbers(kTokens * kWidth)),
+        y_(kTokens * kWidth),
+        packed_(PackedLinearBytes(kWidth, kWidth, type)) {
+    const AlignedBuffer<float> weights = SomeNumbers(kWidth * kWidth);
+    PackLinear(ConstView(weights.data(), {kWidth, kWidth}), type, packed_.span(), pool);
+    args_.weights = PackedLinear::View(packed_.span());
+    args_.x = ConstView(x_.data(), {kTokens, kWidth});
+    args_.y = View(y_.data(), {kTokens, kWidth});
+  }
+
+  static double Gflop() { return 2e-9 * static_cast<double>(kTokens * kWidth * kWidth); }
+
+  double Seconds() {
+    const Stopwatch watch;
+    Linear(args_, pool_, workspace_);
+    return watch.Seconds();
+  }
+
+ private:
+  static constexpr int64_t kTokens = 384, kWidth = 768;
+
+  ThreadPool& pool_;
+  AlignedBuffer<float> x_, y_;
+  AlignedBuffer<std::byte> packed_;
+  LinearArgs args_;
+  Workspace workspace_;
+};
+
 }  // namespace
+
+double MeasureLinearGflops(ThreadPool& pool, Compute compute) {
+  LinearTiming timing(ParseWeightType(ComputeName(compute)), pool);
+  timing.Seconds();  // warms up
+  double best = timing.Seconds();
+  for (int run = 1; run < kRuns; ++run) best = std::min(best, timing.Seconds());
+  return LinearTiming::Gflop() / best;
+}
 
 Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions& options) {
   Machine machine;
@@ -177,6 +220,11 @@ Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions
   }
   machine.pack_bytes_per_second =
       MeasurePacking(comm, pool, options.head_dims.empty() ? 128 : options.head_dims.back());
+  for (Compute compute : {Compute::kF32, Compute::kInt16, Compute::kInt8}) {
+    if (!options.linear) break;
+    machine.linear.push_back(
+        {.dtype = std::string(ComputeName(compute)), .gflops = MeasureLinearGflops(pool, compute)});
+  }
   for (int window = 0; window < 3; ++window)
     machine.peak_gflops = std::max(machine.peak_gflops, FmaPeakWindow(pool));
   if (options.links && comm.size() > 1) MeasureLinks(comm, machine);

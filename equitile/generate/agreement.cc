@@ -51,10 +51,10 @@ Recipe AgreeOnRequest(Communicator& comm, const GenerateRequest& request,
   return recipe;
 }
 
-DType AgreeOnWeights(Communicator& comm, DType weights) {
+WeightType AgreeOnWeights(Communicator& comm, WeightType weights) {
   auto choice = static_cast<uint64_t>(weights);
   comm.Broadcast(std::as_writable_bytes(std::span(&choice, 1)), 0);
-  return static_cast<DType>(choice);
+  return static_cast<WeightType>(choice);
 }
 
 }  // namespace equitile

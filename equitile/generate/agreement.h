@@ -8,6 +8,7 @@
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/recipe.h"
 #include "equitile/generate/request.h"
+#include "equitile/kernel/weight_type.h"
 
 namespace equitile {
 
@@ -19,6 +20,6 @@ Recipe AgreeOnRequest(Communicator& comm, const GenerateRequest& request,
                       std::map<std::string, std::string> also = {}, const std::string& of = "");
 
 // Rank 0's: nodes may have different amounts of free memory. Collective.
-DType AgreeOnWeights(Communicator& comm, DType weights);
+WeightType AgreeOnWeights(Communicator& comm, WeightType weights);
 
 }  // namespace equitile

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "equitile/base/error.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/model/sampling/denoise.h"
 #include "equitile/model/vae/vae_memory.h"
 #include "equitile/model/wan/wan_weights.h"
@@ -17,10 +18,13 @@ namespace {
 // Estimates were within 4 % of what runs took.
 constexpr double kSureOf = 0.9;
 
-// Nothing: by free memory.
-std::optional<DType> AskedWeights(const Recipe& recipe) {
+// Nothing: by free memory. Integers are as the arithmetic asks, whatever a record says beside it.
+std::optional<WeightType> AskedWeights(const Recipe& recipe) {
+  if (const Compute linear = ComputeOf(recipe).linear; linear != Compute::kF32)
+    return IntegerWeights(linear);
   if (!recipe.IsSettled("weights")) return std::nullopt;
-  return ParseDType(recipe.Text("weights"));
+  const WeightType weights = ParseWeightType(recipe.Text("weights"));
+  return IsInteger(weights) ? std::nullopt : std::optional(weights);
 }
 
 }  // namespace
@@ -47,7 +51,7 @@ RunBytes CountRunBytes(const GenerateRequest& request, int64_t attention_bytes, 
   const int64_t elements =
       model.in_channels * config.LatentFrames() * config.LatentHeight() * config.LatentWidth();
   RunBytes bytes;
-  bytes.weights = WanWeights::Bytes(model, AskedWeights(request.recipe).value_or(DType::kF32));
+  bytes.weights = WanWeights::Bytes(model, AskedWeights(request.recipe).value_or(WeightType::kF32));
   bytes.activations = WanActivationBytes(model, home) + home * model.OutFeatures() * kFloat;
   bytes.attention = attention_bytes;
   bytes.latents = (4 + 2 * config.Passes()) * elements * kFloat;  // sampler history, velocities
@@ -61,22 +65,22 @@ RunBytes CountRunBytes(const GenerateRequest& request, int64_t attention_bytes, 
   return bytes;
 }
 
-DType ChooseWeights(const GenerateRequest& request,
-                    const std::function<void(std::string_view)>& say) {
+WeightType ChooseWeights(const GenerateRequest& request,
+                         const std::function<void(std::string_view)>& say) {
   if (const auto asked = AskedWeights(request.recipe)) return *asked;
-  const int64_t bytes = WanWeights::Bytes(request.transformer, DType::kF32);
+  const int64_t bytes = WanWeights::Bytes(request.transformer, WeightType::kF32);
   const int64_t available = AvailableBytes();
-  if (bytes <= available / 3 * 2) return DType::kF32;
+  if (bytes <= available / 3 * 2) return WeightType::kF32;
   say(fmt::format("weights as bf16: as f32 they take {:.1f} GB and {:.1f} GB are free",
                   static_cast<double>(bytes) * 1e-9, static_cast<double>(available) * 1e-9));
-  return DType::kBF16;
+  return WeightType::kBF16;
 }
 
 void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads) {
   const RunBytes bytes = CountRunBytes(request, 0, ranks, threads);
   // Without a choice of weights the one that fits is taken.
-  const int64_t weights =
-      WanWeights::Bytes(request.transformer, AskedWeights(request.recipe).value_or(DType::kBF16));
+  const int64_t weights = WanWeights::Bytes(
+      request.transformer, AskedWeights(request.recipe).value_or(WeightType::kBF16));
   const auto need = static_cast<double>(kProgramBytes + weights + ranks * bytes.OwnTotal());
   const auto available = static_cast<double>(AvailableBytes());
   if (kSureOf * need <= available) return;

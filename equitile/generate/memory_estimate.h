@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "equitile/generate/request.h"
-#include "equitile/tensor/dtype.h"
+#include "equitile/kernel/weight_type.h"
 
 namespace equitile {
 
@@ -32,8 +32,8 @@ int64_t AvailableBytes();
 
 // As asked for, else f32 where it leaves a third of the free memory for all the rest; `say` hears
 // where it does not.
-DType ChooseWeights(const GenerateRequest& request,
-                    const std::function<void(std::string_view)>& say);
+WeightType ChooseWeights(const GenerateRequest& request,
+                         const std::function<void(std::string_view)>& say);
 
 // Throws InputError where `ranks` ranks of this process surely need more than is free.
 void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads);

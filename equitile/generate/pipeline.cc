@@ -199,11 +199,12 @@ std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompt
   for (const std::string& prompt : prompts) {
     ids.push_back(tokenizer.Encode(CleanPrompt(prompt), text_rows));
   }
-  return encoder.Encode(ids, pool_, [&](int64_t done, int64_t layers) {
+  const auto report = [&](int64_t done, int64_t layers) {
     comm_.Poll();
     if (options_.on_load) options_.on_load("text", done, layers);
     if (IsAsked()) throw Stopped();
-  });
+  };
+  return encoder.Encode(ids, pool_, report, options_.text);
 }
 
 std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, int64_t text_rows) {

@@ -40,9 +40,10 @@ struct LoadedParts {
 
 struct PipelineOptions {
   TokenizerKind tokenizer = TokenizerKind::kJson;
-  DType weights = DType::kF32;  // of the transformer's matrices in memory: f32 or bf16
+  WeightType weights = WeightType::kF32;  // of the transformer's matrices in memory
   // Of attention to tokens and to the text; integers travel as they are, with f32 as the wire.
   Compute attention = Compute::kF32;
+  Compute text = Compute::kF32;  // of the text encoder
   SparsityOptions sparsity;
   std::string planner = "auto";
   PlanOptions plan;                    // cost and rates: of the machine

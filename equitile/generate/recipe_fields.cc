@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "equitile/generate/attention_choice.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/generate/recipe.h"
 #include "equitile/plan/planners/planner.h"
 
@@ -52,7 +53,7 @@ FieldType Seed() {
 }
 
 FieldType WeightsType() {
-  FieldType type = Word({"auto", "f32", "bf16"});
+  FieldType type = Word({"auto", "f32", "bf16", "int16", "int8"});
   type.is_settled = [](std::string_view text) { return text != "auto"; };
   return type;
 }
@@ -254,12 +255,20 @@ std::vector<RecipeField> MakeFields() {
                       [](Config& config, const std::string& text) {
                         config.token_order = ParseTokenOrder(text);
                       }}},
+      {.name = "arithmetic",
+       .flags = "--compute",
+       .key = "compute",
+       .type = ComputeType(),
+       .initial = "f32",
+       .since = "0.3.0",
+       .help = "f32, int16 (near-lossless) or int8 (faster, coarser), or parts like "
+               "linear=int16,text=int16: attention, linear, vae (f32 only), text"},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",
        .type = WeightsType(),
        .initial = "auto",
-       .help = "weights in memory; auto: by free memory"},
+       .help = "weights in memory; auto: as --compute asks, else by free memory"},
       {.name = "vae tiling",
        .flags = "--vae-tiling",
        .key = "vae_tiling",

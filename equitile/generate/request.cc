@@ -5,6 +5,7 @@
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
 #include "equitile/generate/attention_choice.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/generate/vocabulary.h"
 #include "equitile/io/json_value.h"
@@ -64,6 +65,13 @@ void ReadNamedFiles(GenerateRequest& request) {
   if (recipe.Has("machine")) {
     const std::string text = ReadTextFile(recipe.Text("machine"));
     request.machine = ParseMachineFile(text, recipe.Text("machine"));
+    const Compute linear = ComputeOf(recipe).linear;
+    if (linear != Compute::kF32 && request.machine->linear.empty()) {
+      request.remarks.push_back(fmt::format(
+          "{}: was measured before there were rates of {}; estimates take those of f32 (`equitile "
+          "bench machine` measures anew)",
+          recipe.Text("machine"), ComputeName(linear)));
+    }
     recipe.Find("machine_hash", HashText(Hasher().Add(std::string_view(text)).Digest()));
   }
   recipe.Find("model_fingerprint", HashText(fingerprint));
@@ -115,6 +123,7 @@ GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options) {
                           .transformer = transformer};
   request.config = request.recipe.Config();
   CheckSizes(request.config);
+  CheckComputeFits(request.recipe);
   CheckModelSizes(request.config, transformer);
   CheckVaeFits(folder, ReadVaeConfig(folder.Config("vae")), transformer);
   CleanPrompt(request.config.negative_prompt);  // throws where it is not UTF-8

@@ -1,12 +1,16 @@
 #include "equitile/generate/time_estimate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "equitile/base/thread_pool.h"
 #include "equitile/base/topology.h"
+#include "equitile/exec/calibrate.h"
 #include "equitile/kernel/fma_peak.h"
+#include "equitile/kernel/target.h"
 
 namespace equitile {
 namespace {
@@ -53,15 +57,39 @@ double LevelGflop(const VaeConfig& vae, const VaeUpBlockShape& shape, bool is_fi
 
 }  // namespace
 
-ComputeRates RatesOf(const Machine& machine, int64_t head_dim, int threads) {
-  Cluster cluster;
-  cluster.wire.head_dim = head_dim;
-  ApplyMachine(machine, BlockGrid().block_tokens, "f32", cluster);
-  const double scale = static_cast<double>(threads) / static_cast<double>(machine.threads);
-  return {.peak_gflops = scale * machine.peak_gflops, .attention_gflops = scale * cluster.gflops};
+double LinearGain(const Machine& machine, Compute compute) {
+  double f32 = 0, own = 0;
+  for (const LinearRate& rate : machine.linear) {
+    if (rate.dtype == ComputeName(Compute::kF32)) f32 = rate.gflops;
+    if (rate.dtype == ComputeName(compute)) own = rate.gflops;
+  }
+  return f32 > 0 && own > 0 ? own / f32 : 1.0;
 }
 
-ComputeRates MeasureRates(int64_t head_dim, int32_t ranks, int threads) {
+double MeasureLinearGain(ThreadPool& pool, Compute compute) {
+  if (compute == Compute::kF32) return 1.0;
+  return MeasureLinearGflops(pool, compute) / MeasureLinearGflops(pool, Compute::kF32);
+}
+
+std::string ComputeGainText(const ComputeChoice& compute, double linear_gain) {
+  if (compute.linear == Compute::kF32) return "";
+  return fmt::format("linear layers in {}: {:.2f} × f32 on this CPU ({})",
+                     ComputeName(compute.linear), linear_gain, TargetName(ActiveTarget()));
+}
+
+ComputeRates RatesOf(const Machine& machine, int64_t head_dim, const ComputeChoice& compute,
+                     int threads) {
+  Cluster cluster;
+  cluster.wire.head_dim = head_dim;
+  ApplyMachine(machine, BlockGrid().block_tokens, ComputeName(compute.attention), cluster);
+  const double scale = static_cast<double>(threads) / static_cast<double>(machine.threads);
+  return {.peak_gflops = scale * machine.peak_gflops,
+          .attention_gflops = scale * cluster.gflops,
+          .linear_gain = LinearGain(machine, compute.linear)};
+}
+
+ComputeRates MeasureRates(int64_t head_dim, const ComputeChoice& compute, int32_t ranks,
+                          int threads) {
   constexpr int kWindows = 8;
   const int64_t wanted = int64_t{ranks} * threads;
   ThreadPool pool(static_cast<int>(std::min<int64_t>(wanted, DefaultThreads())));
@@ -69,7 +97,8 @@ ComputeRates MeasureRates(int64_t head_dim, int32_t ranks, int threads) {
   for (int i = 0; i < kWindows; ++i) peak = std::max(peak, FmaPeakWindow(pool));
   peak /= ranks;
   return {.peak_gflops = peak,
-          .attention_gflops = peak * Interpolated(kAttention, static_cast<double>(head_dim))};
+          .attention_gflops = peak * Interpolated(kAttention, static_cast<double>(head_dim)),
+          .linear_gain = MeasureLinearGain(pool, compute.linear)};
 }
 
 double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
@@ -78,8 +107,8 @@ double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
   const auto width = static_cast<double>(model.Width());
   const double skipped = shape.skipped * 2 * 2 * width * width *
                          static_cast<double>(shape.tokens * model.layers);  // two projections
-  const double linear =
-      rates.peak_gflops * Interpolated(kLinear, static_cast<double>(model.Width()));
+  const double linear = rates.linear_gain * rates.peak_gflops *
+                        Interpolated(kLinear, static_cast<double>(model.Width()));
   const double rest = kRestFlops * static_cast<double>(shape.tokens * model.layers * model.Width());
   const double seconds =
       (flops.self_attention * shape.density * shape.rho + flops.cross_attention) /

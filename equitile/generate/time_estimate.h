@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "equitile/base/thread_pool.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/vae/vae_config.h"
 #include "equitile/model/wan/wan_config.h"
@@ -15,14 +18,26 @@ namespace equitile {
 struct ComputeRates {
   double peak_gflops = 0;       // multiply-adds
   double attention_gflops = 0;  // on kept blocks
+  double linear_gain = 1;       // of linear layers in their arithmetic, over f32
 };
 
-// As a machine file says; it was measured with its own number of threads.
-ComputeRates RatesOf(const Machine& machine, int64_t head_dim, int threads);
+// As a machine file says; it was measured with its own number of threads. Integers that it does not
+// know count as f32.
+ComputeRates RatesOf(const Machine& machine, int64_t head_dim, const ComputeChoice& compute,
+                     int threads);
+
+// How many times as fast as in f32 linear layers are in `compute`: as the machine file says, 1
+// where it does not know.
+double LinearGain(const Machine& machine, Compute compute);
+double MeasureLinearGain(ThreadPool& pool, Compute compute);
 
 // Measured now, in some tens of milliseconds: all ranks of this process at once, so that more
 // threads than cores count for what they are. Attention by the part of the peak that it reaches.
-ComputeRates MeasureRates(int64_t head_dim, int32_t ranks, int threads);
+ComputeRates MeasureRates(int64_t head_dim, const ComputeChoice& compute, int32_t ranks,
+                          int threads);
+
+// "linear layers in int16: 1.41 × f32 on this CPU (avx2)"; "" where all is f32.
+std::string ComputeGainText(const ComputeChoice& compute, double linear_gain);
 
 struct StepShape {
   int64_t tokens = 0, text_rows = 0, passes = 1;

@@ -57,7 +57,7 @@ TEST(TimeEstimate, LessWorkTakesLess) {
 
 // More ranks than cores are no faster than the cores.
 TEST(TimeEstimate, RanksShareWhatIsMeasured) {
-  const ComputeRates one = MeasureRates(128, 1, 1), many = MeasureRates(128, 64, 4);
+  const ComputeRates one = MeasureRates(128, {}, 1, 1), many = MeasureRates(128, {}, 64, 4);
   EXPECT_GT(one.peak_gflops, one.attention_gflops);
   EXPECT_GT(many.attention_gflops, 0);
   EXPECT_LT(many.peak_gflops, one.peak_gflops * 4);

@@ -6,14 +6,16 @@
 
 #include "equitile/base/timer.h"
 #include "equitile/generate/attention_report.h"
+#include "equitile/generate/compute_choice.h"
 
 namespace equitile {
 
-PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights) {
+PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType weights) {
   PipelineOptions options;
   const Recipe& recipe = request.recipe;
   options.tokenizer = ParseTokenizerKind(recipe.Text("tokenizer"));
   options.weights = weights;
+  options.text = ComputeOf(recipe).text;
   options.sparsity = request.sparsity;
   options.planner = recipe.Text("planner");
   options.plan.reproducible = recipe.IsOn("reproducible");

@@ -18,7 +18,7 @@
 namespace equitile {
 
 // What the request says about how its pipeline works; no trace, no reports.
-PipelineOptions PipelineOptionsOf(const GenerateRequest& request, DType weights);
+PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType weights);
 
 // Rank 0's.
 struct MadeVideo {

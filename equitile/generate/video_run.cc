@@ -13,12 +13,14 @@
 #include "equitile/base/version.h"
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/attention_report.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/generate/recorded_layouts.h"
 #include "equitile/generate/run_checkpoint.h"
 #include "equitile/generate/sidecar.h"
 #include "equitile/generate/task_start.h"
+#include "equitile/generate/time_estimate.h"
 #include "equitile/generate/video_maker.h"
 #include "equitile/io/png.h"
 #include "equitile/io/safetensors.h"
@@ -76,27 +78,37 @@ class RankRun {
   void Begin() {
     starts_.resize(request_.tasks.size());
     if (Leads()) starts_ = ReadStarts(request_, recipe_, listener_.remark);
-    const DType weights = AgreeOnWeights(comm_, Leads() ? Weights() : DType::kF32);
-    recipe_.Settle("weights", DTypeName(weights));
+    const WeightType weights = AgreeOnWeights(comm_, Leads() ? Weights() : WeightType::kF32);
+    recipe_.Settle("weights", WeightTypeName(weights));
     for (const TaskStart& start : starts_) {
       outcome_.sidecars.push_back(start.record);
       finished_.push_back(start.record.is_null() ? 0 : 1);
       seeds_.push_back(start.seed);
     }
+    if (Leads()) SayGain();
     comm_.Broadcast(std::as_writable_bytes(std::span(finished_)), 0);
     comm_.Broadcast(std::as_writable_bytes(std::span(seeds_)), 0);
     pipeline_ = std::make_unique<Pipeline>(request_.folder, comm_, pool_, Options(weights));
   }
 
+  // What integers give on this machine, in one line.
+  void SayGain() {
+    const ComputeChoice compute = ComputeOf(recipe_);
+    if (compute.linear == Compute::kF32) return;
+    const double gain = request_.machine ? LinearGain(*request_.machine, compute.linear)
+                                         : MeasureLinearGain(pool_, compute.linear);
+    listener_.remark(ComputeGainText(compute, gain));
+  }
+
   // As a checkpoint has them, else as is best.
-  DType Weights() const {
+  WeightType Weights() const {
     for (const TaskStart& start : starts_) {
-      if (start.checkpoint) return ParseDType(start.checkpoint->identity.at("weights"));
+      if (start.checkpoint) return ParseWeightType(start.checkpoint->identity.at("weights"));
     }
     return ChooseWeights(request_, listener_.remark);
   }
 
-  PipelineOptions Options(DType weights) {
+  PipelineOptions Options(WeightType weights) {
     PipelineOptions options = PipelineOptionsOf(request_, weights);
     // Measured rates are the recorded run's too, else its plans could not be made again.
     if (const auto layouts = FindLayouts(ForTask(recipe_, TaskOf(0)), comm_.size());

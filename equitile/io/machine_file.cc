@@ -26,6 +26,8 @@ std::string MachineFileText(const Machine& machine) {
                               {"gflops", rate.gflops},
                               {"row_seconds", rate.row_seconds}});
   }
+  for (const LinearRate& rate : machine.linear)
+    json["linear"].push_back({{"dtype", rate.dtype}, {"gflops", rate.gflops}});
   for (const NamedLink& named : machine.links) {
     json["links"].push_back({{"class", named.name},
                              {"latency_seconds", named.link.latency_seconds},
@@ -39,7 +41,7 @@ Machine ParseMachineFile(std::string_view text, std::string_view name) {
   const Json document = ParseJson(text, name);
   const JsonValue root(document, name);
   root.CheckKeys({"version", "target", "threads", "peak_gflops", "pack_bytes_per_second",
-                  "launch_seconds", "kernel", "links", "node_of"});
+                  "launch_seconds", "kernel", "linear", "links", "node_of"});
   if (root["version"].Integer(0, INT32_MAX) != kVersion)
     root["version"].Fail("this program reads version {}", kVersion);
   Machine machine{.target = root["target"].Text(),
@@ -48,6 +50,7 @@ Machine ParseMachineFile(std::string_view text, std::string_view name) {
                   .pack_bytes_per_second = 0,
                   .launch_seconds = 0,
                   .kernel = {},
+                  .linear = {},
                   .links = {},
                   .node_of = {}};
   if (const auto pack = root.Find("pack_bytes_per_second"))
@@ -63,6 +66,14 @@ Machine ParseMachineFile(std::string_view text, std::string_view name) {
                               .dtype = rate["dtype"].Text(),
                               .gflops = rate["gflops"].Number(kTiny, kHuge),
                               .row_seconds = rate["row_seconds"].Number(0, kHuge)});
+  }
+  if (const auto linear = root.Find("linear")) {
+    for (int64_t i = 0; i < linear->Size(); ++i) {
+      const JsonValue rate = linear->At(i);
+      rate.CheckKeys({"dtype", "gflops"});
+      machine.linear.push_back(
+          {.dtype = rate["dtype"].Text(), .gflops = rate["gflops"].Number(kTiny, kHuge)});
+    }
   }
   const JsonValue links = root["links"];
   for (int64_t i = 0; i < links.Size(); ++i) {

@@ -31,13 +31,15 @@ HWY_INLINE void NormPixel(const float* x, float squares, const float* gamma, flo
   }
 }
 
-// Writes x = sums + bias + residual (which may be null) and returns the sum of squares.
+// Writes x = sums + bias + residual (which may be null) and returns the sum of squares. In vectors
+// of at most 8, so that the sum has the same chains, and bits, on avx512 as on avx2.
 HWY_INLINE float AddPixel(const float* sums, const float* bias, const float* residual,
                           size_t padded, float* to) {
-  const DF d;
-  VF squares = hn::Zero(d);
-  for (size_t i = 0; i < padded; i += kVecFloats) {
-    VF v = hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, bias + i));
+  const hn::CappedTag<float, 8> d;
+  using V = hn::Vec<decltype(d)>;
+  V squares = hn::Zero(d);
+  for (size_t i = 0; i < padded; i += hn::Lanes(d)) {
+    V v = hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, bias + i));
     if (residual != nullptr) v = hn::Add(v, hn::LoadU(d, residual + i));
     squares = hn::MulAdd(v, v, squares);
     hn::StoreU(v, d, to + i);

@@ -85,17 +85,29 @@ inline constexpr size_t kTileStrips = 1;
 // How A is laid out: element (row, k) lies at a[row * stride + k] or at a[row + k * stride].
 enum class AOrder { kRowMajor, kColumnMajor };
 
+// What a tile is made of: 32-bit numbers in A, panels and C, and how C grows by a product. Integers
+// (integer_products-inl.h) hold several numbers in a word of A and of a panel.
+struct FloatMath {
+  using T = float;
+  using D = DF;
+  using V = VF;
+  static HWY_INLINE V MulAdd(V a, V b, V c) { return hn::MulAdd(a, b, c); }
+};
+
 // C tile in registers: [rows][strips * kStripVecs].
-template <size_t kRows, size_t kStrips>
+template <size_t kRows, size_t kStrips, class Math = FloatMath>
 struct Tile {
+  using T = typename Math::T;
+  using D = typename Math::D;
+  using V = typename Math::V;
   static constexpr size_t kVecs = kStrips * kStripVecs;
-  VF c[kRows][kVecs];
+  V c[kRows][kVecs];
 
   EQ_TILE void Zero() {
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       EQ_UNROLL
-      for (size_t v = 0; v < kVecs; ++v) c[r][v] = hn::Zero(DF());
+      for (size_t v = 0; v < kVecs; ++v) c[r][v] = hn::Zero(D());
     }
   }
 
@@ -105,39 +117,39 @@ struct Tile {
     return row * stride + (vec / kStripVecs) * strip_stride + (vec % kStripVecs) * kVecFloats;
   }
 
-  EQ_TILE void Load(const float* HWY_RESTRICT from, size_t stride, size_t strip_stride) {
+  EQ_TILE void Load(const T* HWY_RESTRICT from, size_t stride, size_t strip_stride) {
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       EQ_UNROLL
       for (size_t v = 0; v < kVecs; ++v)
-        c[r][v] = hn::LoadU(DF(), from + Offset(r, v, stride, strip_stride));
+        c[r][v] = hn::LoadU(D(), from + Offset(r, v, stride, strip_stride));
     }
   }
 
-  EQ_TILE void Store(float* HWY_RESTRICT to, size_t stride, size_t strip_stride) const {
+  EQ_TILE void Store(T* HWY_RESTRICT to, size_t stride, size_t strip_stride) const {
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       EQ_UNROLL
       for (size_t v = 0; v < kVecs; ++v)
-        hn::StoreU(c[r][v], DF(), to + Offset(r, v, stride, strip_stride));
+        hn::StoreU(c[r][v], D(), to + Offset(r, v, stride, strip_stride));
     }
   }
 
   // c[r][.] += A(r, .) * panel[.] for one k.
   template <AOrder kOrder>
-  EQ_TILE void Step(const float* HWY_RESTRICT a, size_t stride, const float* HWY_RESTRICT panel,
+  EQ_TILE void Step(const T* HWY_RESTRICT a, size_t stride, const T* HWY_RESTRICT panel,
                     size_t panel_stride) {
-    VF b[kVecs];
+    V b[kVecs];
     EQ_UNROLL
     for (size_t v = 0; v < kVecs; ++v) {
       b[v] =
-          hn::LoadU(DF(), panel + (v / kStripVecs) * panel_stride + (v % kStripVecs) * kVecFloats);
+          hn::LoadU(D(), panel + (v / kStripVecs) * panel_stride + (v % kStripVecs) * kVecFloats);
     }
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
-      const VF ar = hn::Set(DF(), kOrder == AOrder::kRowMajor ? a[r * stride] : a[r]);
+      const V ar = hn::Set(D(), kOrder == AOrder::kRowMajor ? a[r * stride] : a[r]);
       EQ_UNROLL
-      for (size_t v = 0; v < kVecs; ++v) c[r][v] = hn::MulAdd(ar, b[v], c[r][v]);
+      for (size_t v = 0; v < kVecs; ++v) c[r][v] = Math::MulAdd(ar, b[v], c[r][v]);
     }
   }
 
@@ -145,8 +157,8 @@ struct Tile {
   // * panel_stride and holds [depth][16] floats. kStride is A's stride where it is known at compile
   // time, else 0 and a_stride counts.
   template <AOrder kOrder, size_t kStride = 0>
-  EQ_TILE void MultiplyAdd(const float* HWY_RESTRICT a, size_t a_stride,
-                           const float* HWY_RESTRICT panel, size_t panel_stride, size_t depth) {
+  EQ_TILE void MultiplyAdd(const T* HWY_RESTRICT a, size_t a_stride, const T* HWY_RESTRICT panel,
+                           size_t panel_stride, size_t depth) {
     const size_t stride = kStride != 0 ? kStride : a_stride;
     const size_t step = kOrder == AOrder::kRowMajor ? 1 : stride;
     EQ_NO_UNROLL
@@ -156,7 +168,7 @@ struct Tile {
 
   // The same for a depth known at compile time: without counting, see EQ_UNROLL_K.
   template <AOrder kOrder, size_t kStride, size_t kDepth>
-  EQ_TILE void MultiplyAddFixed(const float* HWY_RESTRICT a, const float* HWY_RESTRICT panel,
+  EQ_TILE void MultiplyAddFixed(const T* HWY_RESTRICT a, const T* HWY_RESTRICT panel,
                                 size_t panel_stride) {
     constexpr size_t kStep = kOrder == AOrder::kRowMajor ? 1 : kStride;
     EQ_UNROLL_K

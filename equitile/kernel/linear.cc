@@ -5,6 +5,8 @@
 
 #include "equitile/base/error.h"
 #include "equitile/kernel/linear_tile.h"
+#include "equitile/kernel/round_rows.h"
+#include "equitile/kernel/rounding.h"
 
 namespace equitile {
 namespace {
@@ -14,8 +16,9 @@ namespace {
 // thousand tokens even at the widest layer.
 constexpr int64_t kChunkBytes = int64_t{32} << 20;
 
-// Tokens that one call of a producer makes.
+// Tokens that one call of a producer makes; where they are rounded next, no more than stay in L2.
 constexpr int64_t kProducedTokens = 32;
+constexpr int64_t kRoundedFloats = 1 << 16;
 
 // Tiles per thread at least, so that the last ones end at about the same time; below kFewPanels a
 // tile would spend too much of its time on reading its rows.
@@ -86,7 +89,7 @@ void CheckArgs(const LinearArgs& args) {
 }
 
 // Every range of inputs in pieces of about the same depth.
-std::vector<DepthPiece> DepthPieces(const LinearArgs& args) {
+std::vector<DepthPiece> FloatPieces(const LinearArgs& args) {
   const Range all[] = {{0, args.weights.In()}};
   std::vector<DepthPiece> pieces;
   int64_t x = 0;
@@ -102,6 +105,36 @@ std::vector<DepthPiece> DepthPieces(const LinearArgs& args) {
   }
   return pieces;
 }
+
+// The parts of the inputs that are there at all, whole: rounded rows hold 0 for what is not.
+std::vector<DepthPiece> IntegerPieces(const LinearArgs& args) {
+  const int64_t depth = PartInputs(ComputeOf(args.weights.type()));
+  if (HasNoInputs(args)) return {DepthPiece()};
+  std::vector<DepthPiece> pieces;
+  for (int64_t begin = 0; begin < args.weights.In(); begin += depth) {
+    const Range part = {begin, std::min(args.weights.In(), begin + depth)};
+    const bool is_there =
+        args.inputs.empty() || std::ranges::any_of(args.inputs, [&](const Range& range) {
+          return range.begin < part.end && part.begin < range.end;
+        });
+    if (is_there) pieces.push_back({.inputs = part, .x = begin});
+  }
+  return pieces;
+}
+
+std::vector<DepthPiece> DepthPieces(const LinearArgs& args) {
+  return IsInteger(args.weights.type()) ? IntegerPieces(args) : FloatPieces(args);
+}
+
+// Rows of some tokens that were made for the tiles of a call.
+struct PreparedRows {
+  std::byte* data = nullptr;  // [tokens][pitch], null: x is read where it lies
+  int64_t pitch = 0;          // in numbers
+  int64_t number_bytes = 0;
+  float* scales = nullptr;  // [tokens], of integers
+
+  std::byte* At(int64_t token) const { return data + token * pitch * number_bytes; }
+};
 
 // The panels that hold wanted columns. A panel comes twice only where the columns in it have a gap.
 std::vector<PanelColumns> WantedPanels(const LinearArgs& args) {
@@ -128,39 +161,74 @@ class Call {
       : args_(args),
         pool_(pool),
         workspace_(workspace),
+        inputs_(InputsOf(args)),
+        rounds_(IsInteger(args.weights.type())),
         panels_(WantedPanels(args)),
         pieces_(DepthPieces(args)) {
-    workspace.ReservePerThread<float>(pool.Threads(), LinearTileScratchFloats());
+    const int64_t rounding = rounds_ ? (RoundedTokens() + 1) * inputs_ : 0;
+    workspace.ReservePerThread<float>(pool.Threads(),
+                                      std::max(LinearTileScratchFloats(), rounding));
   }
 
   void Run() {
     const Range tokens = {0, args_.y.Extent(0)};
-    if (!args_.x.producer || HasNoInputs(args_)) {
-      return ComputeTiles(tokens, nullptr, 0);
+    if (HasNoInputs(args_)) {
+      static constexpr float kNoScales[kTileTokens] = {};
+      return ComputeTiles(tokens, {.scales = const_cast<float*>(kNoScales)});
     }
-    const int64_t in = InputsOf(args_);
-    const int64_t row_bytes = in * static_cast<int64_t>(sizeof(float));
+    if (!args_.x.producer && !rounds_) return ComputeTiles(tokens, {});
+    PreparedRows rows;
+    rows.pitch = rounds_ ? RoundUp(args_.weights.In(), kRoundedStep) : inputs_;
+    rows.number_bytes = rounds_ ? WeightBytes(args_.weights.type()) : sizeof(float);
+    const int64_t row_bytes = rows.pitch * rows.number_bytes;
     const int64_t chunk = std::min(
         tokens.end, std::max<int64_t>(1, kChunkBytes / row_bytes / kTileTokens) * kTileTokens);
-    float* rows = workspace_.Shared<float>(chunk * in);
+    // Scales first: rows then begin on a cache line.
+    const int64_t scale_bytes = RoundUp(chunk, kRoundedStep) * sizeof(float);
+    std::byte* memory = workspace_.Shared<std::byte>(scale_bytes + chunk * row_bytes);
+    rows.scales = reinterpret_cast<float*>(memory);
+    rows.data = memory + scale_bytes;
     for (int64_t begin = 0; begin < tokens.end; begin += chunk) {
       const Range part = {begin, std::min(tokens.end, begin + chunk)};
-      Produce(part, rows);
-      ComputeTiles(part, rows, in);
+      rounds_ ? Round(part, rows) : Produce(part, rows);
+      ComputeTiles(part, rows);
     }
   }
 
  private:
-  void Produce(Range tokens, float* rows) {
+  void Produce(Range tokens, const PreparedRows& rows) {
     pool_.ParallelFor(CeilDiv(tokens.size(), kProducedTokens), [&](int64_t task, int) {
       const int64_t first = task * kProducedTokens;
       const int64_t count = std::min(kProducedTokens, tokens.size() - first);
-      args_.x.producer(0, tokens.begin + first, count, rows + first * InputsOf(args_));
+      args_.x.producer(0, tokens.begin + first, count, reinterpret_cast<float*>(rows.At(first)));
     });
   }
 
-  // rows: those of `tokens`, or null.
-  void ComputeTiles(Range tokens, const float* rows, int64_t row_stride) {
+  int64_t RoundedTokens() const {
+    return std::clamp<int64_t>(kRoundedFloats / std::max<int64_t>(1, inputs_), 1, kProducedTokens);
+  }
+
+  void Round(Range tokens, const PreparedRows& rows) {
+    const int64_t step = RoundedTokens();
+    pool_.ParallelFor(CeilDiv(tokens.size(), step), [&](int64_t task, int thread) {
+      const int64_t first = task * step, count = std::min(step, tokens.size() - first);
+      const Range part = {tokens.begin + first, tokens.begin + first + count};
+      float* scratch = workspace_.ForThread<float>(thread);  // a row, then those of a producer
+      const ConstView x =
+          args_.x.producer ? Produced(part, scratch + inputs_) : args_.x.view.Slice(0, part);
+      RoundRows(x, args_.inputs, ComputeOf(args_.weights.type()),
+                {.numbers = rows.At(first), .pitch = rows.pitch, .scales = rows.scales + first},
+                scratch);
+    });
+  }
+
+  ConstView Produced(Range tokens, float* rows) const {
+    args_.x.producer(0, tokens.begin, tokens.size(), rows);
+    return ConstView(rows, {tokens.size(), inputs_});
+  }
+
+  // rows: those of `tokens`.
+  void ComputeTiles(Range tokens, const PreparedRows& rows) {
     const auto panels = static_cast<int64_t>(panels_.size());
     const int64_t most = MaxTilePanels(std::ssize(pieces_));
     const int64_t wanted_tiles = kTilesPerThread * pool_.Threads();
@@ -180,8 +248,9 @@ class Call {
       tile.panels = std::span(panels_).subspan(static_cast<size_t>(part.begin),
                                                static_cast<size_t>(part.size()));
       tile.pieces = pieces_;
-      tile.rows = rows == nullptr ? nullptr : rows + in_part.begin * row_stride;
-      tile.row_stride = row_stride;
+      if (rows.data != nullptr) tile.rows = rows.At(in_part.begin);
+      tile.row_stride = rows.pitch;
+      tile.scales = rows.data != nullptr ? rows.scales + in_part.begin : rows.scales;
       ComputeLinearTile(tile, workspace_.ForThread<float>(thread));
     });
   }
@@ -201,6 +270,8 @@ class Call {
   const LinearArgs& args_;
   ThreadPool& pool_;
   Workspace& workspace_;
+  const int64_t inputs_;  // of a row of x
+  const bool rounds_;     // tokens become integers, as the weights are
   const std::vector<PanelColumns> panels_;
   const std::vector<DepthPiece> pieces_;
 };

@@ -16,6 +16,7 @@
 #include "equitile/base/error.h"
 #include "equitile/base/rng.h"
 #include "equitile/kernel/reference/linear_reference.h"
+#include "equitile/kernel/rounding.h"
 #include "equitile/kernel/target_testing.h"
 #include "equitile/tensor/tensor.h"
 
@@ -36,7 +37,8 @@ Tensor Random(DType dtype, const Shape& shape, uint32_t stream) {
 
 struct Case {
   int64_t tokens = 7, in = 40, out = 33;
-  DType x = DType::kF32, packed = DType::kF32, y = DType::kF32;
+  DType x = DType::kF32, y = DType::kF32;
+  WeightType packed = WeightType::kF32;
 };
 
 // One layer with everything an epilogue can ask for; each test uses what it needs.
@@ -129,26 +131,30 @@ TEST_P(LinearTest, RaggedSizesAgainstDouble) {
   for (const Size& s :
        {Size{1, 1, 1}, Size{1, 256, 16}, Size{5, 3, 17}, Size{6, 255, 15}, Size{13, 257, 31},
         Size{96, 16, 48}, Size{97, 600, 33}, Size{193, 7, 65}, Size{2, 1031, 530}}) {
-    const Layer layer({.tokens = s.tokens, .in = s.in, .out = s.out});
-    Tensor y = layer.Output();
-    const LinearArgs args = layer.Args(y);
-    RunLayer(args);
-    ExpectRight(args, layer, fmt::format("{} tokens {} -> {}", s.tokens, s.in, s.out));
+    for (WeightType type : kWeightTypes) {
+      const Layer layer({.tokens = s.tokens, .in = s.in, .out = s.out, .packed = type});
+      Tensor y = layer.Output();
+      const LinearArgs args = layer.Args(y);
+      RunLayer(args);
+      ExpectRight(
+          args, layer,
+          fmt::format("{} tokens {} -> {} as {}", s.tokens, s.in, s.out, WeightTypeName(type)));
+    }
   }
 }
 
 TEST_P(LinearTest, EveryTypeOfInputWeightsAndOutput) {
   for (DType x : kAllTypes) {
-    for (DType packed : {DType::kF32, DType::kBF16}) {
+    for (WeightType packed : kWeightTypes) {
       for (DType y_type : kAllTypes) {
         const Layer layer(
-            {.tokens = 25, .in = 300, .out = 37, .x = x, .packed = packed, .y = y_type});
+            {.tokens = 25, .in = 300, .out = 37, .x = x, .y = y_type, .packed = packed});
         Tensor y = layer.Output();
         const LinearArgs args = layer.Args(y);
         RunLayer(args);
-        ExpectRight(
-            args, layer,
-            fmt::format("x {} packed {} y {}", DTypeName(x), DTypeName(packed), DTypeName(y_type)));
+        ExpectRight(args, layer,
+                    fmt::format("x {} packed {} y {}", DTypeName(x), WeightTypeName(packed),
+                                DTypeName(y_type)));
       }
     }
   }
@@ -247,7 +253,7 @@ TEST_P(LinearTest, OddStrides) {
 }
 
 TEST_P(LinearTest, ColumnSubsetsHaveTheBitsOfTheWholeAndTouchNothingElse) {
-  for (DType packed : {DType::kF32, DType::kBF16}) {
+  for (WeightType packed : kWeightTypes) {
     const Layer layer({.tokens = 100, .in = 270, .out = 200, .packed = packed});
     Tensor whole = layer.Output();
     LinearArgs args = layer.Args(whole);
@@ -289,7 +295,7 @@ TEST_P(LinearTest, InputSubsetsHaveTheBitsOfZeros) {
                                                    {{3, 4}, {5, 7}, {300, 599}},
                                                    {{0, 32}, {64, 96}, {128, 160}},
                                                    {{0, 0}}};
-  for (DType packed : {DType::kF32, DType::kBF16}) {
+  for (WeightType packed : kWeightTypes) {
     const Layer layer({.tokens = 101, .in = 600, .out = 530, .packed = packed});
     for (const std::vector<Range>& inputs : subsets) {
       Tensor padded = Tensor::Zeros(DType::kF32, {101, 600});
@@ -329,8 +335,9 @@ TEST_P(LinearTest, InputSubsetsHaveTheBitsOfZeros) {
 }
 
 TEST_P(LinearTest, SameBitsForAnyThreadsAndTokenByToken) {
-  for (DType type : kAllTypes) {
-    const Layer layer({.tokens = 213, .in = 519, .out = 77, .x = type, .packed = DType::kBF16});
+  for (WeightType packed : kWeightTypes) {
+    const DType type = packed == WeightType::kF32 ? DType::kF16 : DType::kBF16;
+    const Layer layer({.tokens = 213, .in = 519, .out = 77, .x = type, .packed = packed});
     Tensor one = layer.Output();
     LinearArgs args = layer.Args(one);
     args.epilogue = {.bias = layer.Bias(),
@@ -381,25 +388,27 @@ TEST_P(LinearTest, ProducerHasTheBitsOfTheViewAndIsAskedOncePerToken) {
   };
   // The last is wide enough for several chunks.
   for (const Size& s : {Size{1, 5, 3}, Size{300, 70, 40}, Size{100, 90001, 1}}) {
-    const Layer layer({.tokens = s.tokens, .in = s.in, .out = s.out});
-    Tensor from_view = layer.Output(), from_producer = layer.Output();
-    LinearArgs args = layer.Args(from_view);
-    args.epilogue.bias = layer.Bias();
-    RunLayer(args);
-    std::vector<int> asked(static_cast<size_t>(s.tokens), 0);
-    std::mutex mutex;
-    auto produce = [&](int64_t lane, int64_t first, int64_t count, float* rows) {
-      EXPECT_EQ(lane, 0);
-      const std::lock_guard lock(mutex);
-      for (int64_t t = 0; t < count; ++t) ++asked[static_cast<size_t>(first + t)];
-      std::memcpy(rows, layer.x.DataAs<float>() + first * s.in,
-                  static_cast<size_t>(count * s.in) * sizeof(float));
-    };
-    args.x = RowProducer(produce);
-    args.y = from_producer;
-    RunLayer(args);
-    ExpectSameBits(from_producer, from_view, fmt::format("{} inputs", s.in));
-    for (int n : asked) ASSERT_EQ(n, 1);
+    for (WeightType type : kWeightTypes) {
+      const Layer layer({.tokens = s.tokens, .in = s.in, .out = s.out, .packed = type});
+      Tensor from_view = layer.Output(), from_producer = layer.Output();
+      LinearArgs args = layer.Args(from_view);
+      args.epilogue.bias = layer.Bias();
+      RunLayer(args);
+      std::vector<int> asked(static_cast<size_t>(s.tokens), 0);
+      std::mutex mutex;
+      auto produce = [&](int64_t lane, int64_t first, int64_t count, float* rows) {
+        EXPECT_EQ(lane, 0);
+        const std::lock_guard lock(mutex);
+        for (int64_t t = 0; t < count; ++t) ++asked[static_cast<size_t>(first + t)];
+        std::memcpy(rows, layer.x.DataAs<float>() + first * s.in,
+                    static_cast<size_t>(count * s.in) * sizeof(float));
+      };
+      args.x = RowProducer(produce);
+      args.y = from_producer;
+      RunLayer(args);
+      ExpectSameBits(from_producer, from_view, fmt::format("{} inputs", s.in));
+      for (int n : asked) ASSERT_EQ(n, 1);
+    }
   }
 }
 
@@ -417,21 +426,140 @@ TEST_P(LinearTest, PackedWeightsMayMove) {
 }
 
 TEST_P(LinearTest, NanStaysInItsRowOrColumn) {
-  Layer layer({.tokens = 40, .in = 60, .out = 40});
-  layer.x.view().Store(std::nanf(""), 17, 33);
-  layer.weights.view().Store(std::nanf(""), 21, 5);
-  ThreadPool pool(2);
-  PackLinear(layer.weights, DType::kF32, layer.packed.span(), pool);
-  for (Activation activation : {Activation::kNone, Activation::kGeluTanh, Activation::kSilu}) {
-    Tensor y = layer.Output();
-    LinearArgs args = layer.Args(y);
-    args.epilogue.activation = activation;
-    RunLayer(args);
-    for (int64_t t = 0; t < 40; ++t) {
-      for (int64_t c = 0; c < 40; ++c) {
-        ASSERT_EQ(std::isnan(y.view().Load(t, c)), t == 17 || c == 21) << t << " " << c;
+  for (WeightType type : kWeightTypes) {
+    Layer layer({.tokens = 40, .in = 60, .out = 40, .packed = type});
+    layer.x.view().Store(std::nanf(""), 17, 33);
+    layer.weights.view().Store(std::nanf(""), 21, 5);
+    ThreadPool pool(2);
+    PackLinear(layer.weights, layer.size.packed, layer.packed.span(), pool);
+    for (Activation activation : {Activation::kNone, Activation::kGeluTanh, Activation::kSilu}) {
+      Tensor y = layer.Output();
+      LinearArgs args = layer.Args(y);
+      args.epilogue.activation = activation;
+      RunLayer(args);
+      for (int64_t t = 0; t < 40; ++t) {
+        for (int64_t c = 0; c < 40; ++c) {
+          ASSERT_EQ(std::isnan(y.view().Load(t, c)), t == 17 || c == 21) << t << " " << c;
+        }
       }
     }
+  }
+}
+
+// Every element of a plain layer against the same roundings done slowly: bit for bit, on every
+// target.
+void ExpectRoundedExactly(const Layer& layer, const std::string& what) {
+  const Compute compute = ComputeOf(layer.size.packed);
+  Tensor y = layer.Output();
+  RunLayer(layer.Args(y));
+  for (int64_t t = 0; t < layer.size.tokens; ++t) {
+    for (int64_t c = 0; c < layer.size.out; ++c) {
+      const float wanted = RoundedLinear(layer.weights, layer.x, t, c, compute);
+      const float got = y.view().Load(t, c);
+      ASSERT_EQ(std::memcmp(&got, &wanted, sizeof(float)), 0)
+          << what << ", " << ComputeName(compute) << ": token " << t << " column " << c << ": "
+          << got << " instead of " << wanted;
+    }
+  }
+}
+
+TEST_P(LinearTest, IntegersAreThoseOfASlowComputation) {
+  struct Size {
+    int64_t tokens, in, out;
+  };
+  // Around words (2, 4), groups (32, 64), parts (256, 512), register tiles and panels.
+  for (const Size& s : {Size{1, 1, 1}, Size{7, 3, 17}, Size{13, 255, 33}, Size{12, 256, 32},
+                        Size{5, 257, 16}, Size{25, 511, 48}, Size{6, 513, 5}, Size{97, 258, 40},
+                        Size{3, 1030, 18}, Size{2, 2051, 3}}) {
+    for (WeightType type : {WeightType::kInt16, WeightType::kInt8}) {
+      ExpectRoundedExactly(Layer({.tokens = s.tokens, .in = s.in, .out = s.out, .packed = type}),
+                           fmt::format("{} tokens {} -> {}", s.tokens, s.in, s.out));
+    }
+  }
+}
+
+// Numbers that are hard to round: one huge token, one constant channel, zeros, numbers too small
+// for an inverse, ties, and rows that are all at the top, of one sign and of both.
+TEST_P(LinearTest, IntegersOfHardNumbers) {
+  constexpr int64_t kIn = 1300;
+  for (WeightType type : {WeightType::kInt16, WeightType::kInt8}) {
+    const auto top = static_cast<float>(RoundingTop(ComputeOf(type)));
+    Layer layer({.tokens = 10, .in = kIn, .out = 20, .packed = type});
+    const View x = layer.x, w = layer.weights;
+    for (int64_t i = 0; i < kIn; ++i) {
+      const float sign = i % 2 == 0 ? 1.0f : -1.0f;
+      x.Store(x.Load(0, i) * 1e30f, 0, i);
+      x.Store(0.0f, 1, i);
+      x.Store(1e-42f * sign, 2, i);
+      x.Store(3.0f, 3, i);
+      x.Store(-3.0f, 4, i);
+      x.Store(sign, 5, i);
+      // Ties: halves of steps of a row whose largest number is the top.
+      x.Store(i == 0 ? top : static_cast<float>(i % 100) + 0.5f, 6, i);
+      w.Store(5.0f, 0, i);
+      w.Store(-5.0f, 1, i);
+      w.Store(sign, 2, i);
+      w.Store(i == 7 ? 1000.0f : w.Load(3, i), 3, i);
+    }
+    for (int64_t t = 0; t < 10; ++t) x.Store(50.0f, t, 11);
+    ThreadPool pool(1);
+    PackLinear(layer.weights, type, layer.packed.span(), pool);
+    ExpectRoundedExactly(layer, "hard numbers");
+  }
+}
+
+// The longest exact sum: a whole part of products of tops, of either sign, stays in int32, and so
+// does one that VNNI offsets by 128 times the sum of the weights.
+TEST_P(LinearTest, SumsOfTopsStayInRange) {
+  for (WeightType type : {WeightType::kInt16, WeightType::kInt8}) {
+    const Compute compute = ComputeOf(type);
+    const int64_t in = 2 * PartInputs(compute) + 5;
+    Layer layer({.tokens = 2, .in = in, .out = 2, .packed = type});
+    for (int64_t i = 0; i < in; ++i) {
+      layer.x.view().Store(1.0f, 0, i);
+      layer.x.view().Store(-1.0f, 1, i);
+      layer.weights.view().Store(1.0f, 0, i);
+      layer.weights.view().Store(-1.0f, 1, i);
+    }
+    ThreadPool pool(1);
+    PackLinear(layer.weights, type, layer.packed.span(), pool);
+    ExpectRoundedExactly(layer, "tops");
+    Tensor y = layer.Output();
+    RunLayer(layer.Args(y));
+    for (int64_t t = 0; t < 2; ++t) {
+      for (int64_t c = 0; c < 2; ++c) {
+        const float wanted = static_cast<float>(in) * (t == c ? 1.0f : -1.0f);
+        EXPECT_NEAR(y.view().Load(t, c), wanted, 1e-3f * static_cast<float>(in));
+      }
+    }
+  }
+}
+
+// int16 rounds finer than bf16, with one huge channel too; int8 as eight bits do.
+TEST_P(LinearTest, IntegersAreAsFineAsTheirBits) {
+  const auto error = [](Layer& layer) {
+    Tensor y = layer.Output();
+    RunLayer(layer.Args(y));
+    double off = 0.0, all = 0.0;
+    for (int64_t t = 0; t < layer.size.tokens; ++t) {
+      for (int64_t c = 0; c < layer.size.out; ++c) {
+        double exact = 0.0;
+        for (int64_t i = 0; i < layer.size.in; ++i) {
+          exact += double{layer.x.view().Load(t, i)} * double{layer.weights.view().Load(c, i)};
+        }
+        off += std::pow(y.view().Load(t, c) - exact, 2);
+        all += exact * exact;
+      }
+    }
+    return std::sqrt(off / all);
+  };
+  for (int64_t in : {192, 1536, 8960}) {
+    Layer fine({.tokens = 6, .in = in, .out = 16, .packed = WeightType::kInt16});
+    Layer coarse({.tokens = 6, .in = in, .out = 16, .packed = WeightType::kInt8});
+    EXPECT_LT(error(fine), 7e-4) << in;
+    EXPECT_GT(error(fine), 1e-4) << in;
+    EXPECT_LT(error(coarse), 1.6e-2) << in;
+    EXPECT_GT(error(coarse), 3e-3) << in;
   }
 }
 

@@ -60,6 +60,41 @@ HWY_INLINE void FromFloats(const float* HWY_RESTRICT from, size_t n, F16* HWY_RE
 }
 #endif
 
+// n elements, `stride` apart, to f32.
+template <class T>
+HWY_INLINE void GatherFloats(const T* from, int64_t stride, size_t n, float* to) {
+  if (stride == 1) return ToFloats(from, n, to);
+  for (size_t i = 0; i < n; ++i) to[i] = ToFloat(from[static_cast<int64_t>(i) * stride]);
+}
+
+template <class T>
+HWY_INLINE void ScatterFloats(const float* from, size_t n, int64_t stride, T* to) {
+  if (stride == 1) return FromFloats(from, n, to);
+  for (size_t i = 0; i < n; ++i) to[static_cast<int64_t>(i) * stride] = FromFloat<T>(from[i]);
+}
+
+HWY_INLINE void Gather(const void* from, DType dtype, int64_t stride, size_t n, float* to) {
+  switch (dtype) {
+    case DType::kF32:
+      return GatherFloats(static_cast<const float*>(from), stride, n, to);
+    case DType::kBF16:
+      return GatherFloats(static_cast<const Bf16*>(from), stride, n, to);
+    case DType::kF16:
+      return GatherFloats(static_cast<const F16*>(from), stride, n, to);
+  }
+}
+
+HWY_INLINE void Scatter(const float* from, size_t n, DType dtype, int64_t stride, void* to) {
+  switch (dtype) {
+    case DType::kF32:
+      return ScatterFloats(from, n, stride, static_cast<float*>(to));
+    case DType::kBF16:
+      return ScatterFloats(from, n, stride, static_cast<Bf16*>(to));
+    case DType::kF16:
+      return ScatterFloats(from, n, stride, static_cast<F16*>(to));
+  }
+}
+
 // The vectors of transposes: 8 x 8 where vectors hold 8 floats, else 4 x 4; 16 would not fit a
 // head_dim that is a multiple of 8.
 using DT = hn::CappedTag<float, 8>;

@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"
 
 #include "equitile/kernel/pack-inl.h"
+#include "equitile/kernel/rounding-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -225,6 +226,71 @@ bool PackPanelT(const PanelRows& rows, DType dtype, void* to) {
                               : PackAs(rows, static_cast<Bf16*>(to));
 }
 
+// Of a panel's columns, [16] each.
+struct ColumnScales {
+  ColumnScales(const float* columns, int64_t in, Compute compute, float* scales) {
+    for (size_t v = 0; v < kStripFloats; v += kVecFloats) {
+      VI most = hn::Zero(DI());
+      for (int64_t k = 0; k < in; ++k)
+        most = hn::Max(most, MagnitudeBits(hn::LoadU(DF(), columns + k * kPanelColumns + v)));
+      alignas(64) int32_t bits[kVecFloats];
+      hn::Store(most, DI(), bits);
+      for (size_t i = 0; i < kVecFloats; ++i) {
+        const RoundingScale scale = ScaleFor(static_cast<uint32_t>(bits[i]), compute);
+        scales[v + i] = scale.scale;
+        inverse[v + i] = scale.inverse;
+      }
+    }
+  }
+  alignas(64) float inverse[kStripFloats];
+};
+
+// A word of sixteen columns: the inputs from k on, each in kBits bits, the first in the lowest.
+template <int kBits>
+HWY_INLINE void PackWord(const float* columns, int64_t k, int64_t in, const ColumnScales& scales,
+                         int32_t* word, int32_t* sums) {
+  constexpr int64_t kInputs = 32 / kBits;
+  const DI d;
+  for (size_t v = 0; v < kStripFloats; v += kVecFloats) {
+    const VF inverse = hn::Load(DF(), scales.inverse + v);
+    // A column that is not finite has no inverse, but its values times 0 are not all 0.
+    const auto is_zero = hn::RebindMask(d, hn::Eq(inverse, hn::Zero(DF())));
+    VI packed = hn::Zero(d), sum = hn::Zero(d);
+    for (int64_t i = HWY_MIN(kInputs, in - k) - 1; i >= 0; --i) {
+      const VF value = hn::LoadU(DF(), columns + (k + i) * kPanelColumns + v);
+      const VI rounded = hn::IfThenZeroElse(is_zero, hn::NearestInt(hn::Mul(value, inverse)));
+      packed = hn::Or(hn::ShiftLeft<kBits>(packed), hn::And(rounded, hn::Set(d, (1 << kBits) - 1)));
+      sum = hn::Add(sum, rounded);
+    }
+    hn::StoreU(packed, d, word + v);
+    if (sums != nullptr) hn::StoreU(hn::Add(hn::LoadU(d, sums + v), sum), d, sums + v);
+  }
+}
+
+template <int kBits>
+void PackWords(const float* columns, int64_t in, const ColumnScales& scales,
+               const IntegerPanel& to) {
+  constexpr int64_t kInputs = 32 / kBits, kPart = PartInputs(Compute::kInt8);
+  int32_t* word = to.words;
+  for (int64_t k = 0; k < in; k += kInputs, word += kPanelColumns) {
+    int32_t* sums = to.part_sums == nullptr ? nullptr : to.part_sums + k / kPart * kPanelColumns;
+    if (sums != nullptr && k % kPart == 0) std::fill_n(sums, kPanelColumns, 0);
+    PackWord<kBits>(columns, k, in, scales, word, sums);
+  }
+}
+
+bool PackIntegerPanelT(const PanelRows& rows, Compute compute, float* scratch,
+                       const IntegerPanel& to) {
+  const bool finite = PackAs(rows, scratch);
+  const ColumnScales scales(scratch, rows.in, compute, to.scales);
+  if (compute == Compute::kInt16) {
+    PackWords<16>(scratch, rows.in, scales, to);
+  } else {
+    PackWords<8>(scratch, rows.in, scales, to);
+  }
+  return finite;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace equitile
 HWY_AFTER_NAMESPACE();
@@ -233,10 +299,16 @@ HWY_AFTER_NAMESPACE();
 namespace equitile {
 namespace {
 HWY_EXPORT(PackPanelT);
+HWY_EXPORT(PackIntegerPanelT);
 }  // namespace
 
 bool PackPanel(const PanelRows& rows, DType dtype, void* to) {
   return HWY_DYNAMIC_DISPATCH(PackPanelT)(rows, dtype, to);
+}
+
+bool PackIntegerPanel(const PanelRows& rows, Compute compute, float* scratch,
+                      const IntegerPanel& to) {
+  return HWY_DYNAMIC_DISPATCH(PackIntegerPanelT)(rows, compute, scratch, to);
 }
 
 }  // namespace equitile

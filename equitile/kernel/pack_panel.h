@@ -24,4 +24,15 @@ struct PanelRows {
 // then, too, all values are written.
 bool PackPanel(const PanelRows& rows, DType dtype, void* to);
 
+struct IntegerPanel {
+  int32_t* words = nullptr;      // [words][16], of two or four inputs
+  float* scales = nullptr;       // [16]
+  int32_t* part_sums = nullptr;  // [parts][16], of int8
+};
+
+// The same, rounded to integers; a column with a value that is not finite becomes NaN. scratch:
+// [in][16].
+bool PackIntegerPanel(const PanelRows& rows, Compute compute, float* scratch,
+                      const IntegerPanel& to);
+
 }  // namespace equitile

@@ -9,6 +9,7 @@
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/error.h"
 #include "equitile/kernel/pack_panel.h"
+#include "equitile/kernel/workspace.h"
 
 namespace equitile {
 namespace {
@@ -18,25 +19,22 @@ namespace {
 struct Header {
   char magic[8];
   uint32_t version;
-  uint32_t dtype;
+  uint32_t type;
   int64_t in;
   int64_t out;
-  int64_t bytes;  // header and panels
+  int64_t bytes;  // of all: header, panels, what belongs to integers
   std::byte padding[24];
 };
 static_assert(sizeof(Header) == kBufferAlignment);  // panels start on a cache line
 
 constexpr char kMagic[8] = {'E', 'Q', 'L', 'I', 'N', 'E', 'A', 'R'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr int64_t kMostElements = std::numeric_limits<int64_t>::max() / 16;
 
-void CheckSizes(int64_t in, int64_t out, DType dtype) {
+void CheckSizes(int64_t in, int64_t out) {
   if (in < 1 || out < 1 || in > kMostElements / RoundUp(std::min(out, kMostElements), 16)) {
     throw InputError("[kernel] linear layer {} -> {}: both must be at least 1 and fit in memory",
                      in, out);
-  }
-  if (dtype == DType::kF16) {
-    throw InputError("[kernel] packed weights as {}: must be f32 or bf16", DTypeName(dtype));
   }
 }
 
@@ -46,6 +44,27 @@ void CheckMemory(const void* data) {
                      kBufferAlignment);
   }
 }
+
+// Where things lie, in bytes from the start.
+struct Places {
+  Places(int64_t in, int64_t out, WeightType type)
+      : parts(type == WeightType::kInt8 ? CeilDiv(in, PartInputs(Compute::kInt8)) : 0) {
+    const int64_t count = CeilDiv(out, kPanelColumns);
+    scales = panels + count * PackedLinear::PanelBytes(in, type);
+    part_sums = scales + (IsInteger(type) ? count * kPanelBytes : 0);
+    end = part_sums + count * parts * kPanelBytes;
+  }
+
+  // Null where they are not kept.
+  int32_t* PartSumsOf(int64_t panel, std::byte* bytes) const {
+    if (parts == 0) return nullptr;
+    return reinterpret_cast<int32_t*>(bytes + part_sums + panel * parts * kPanelBytes);
+  }
+
+  static constexpr int64_t kPanelBytes = kPanelColumns * 4;  // a number per column
+  int64_t parts = 0;                                         // whose sums are kept
+  int64_t panels = sizeof(Header), scales = 0, part_sums = 0, end = 0;
+};
 
 // Matrices on top of each other.
 class Stack {
@@ -114,22 +133,22 @@ class Stack {
 
 }  // namespace
 
-int64_t PackedLinearBytes(int64_t in, int64_t out, DType dtype) {
-  CheckSizes(in, out, dtype);
-  return static_cast<int64_t>(sizeof(Header)) +
-         RoundUp(out, kPanelColumns) * in * DTypeBytes(dtype);
+int64_t PackedLinearBytes(int64_t in, int64_t out, WeightType type) {
+  CheckSizes(in, out);
+  return Places(in, out, type).end;
 }
 
-void PackLinear(const ConstView& weights, DType dtype, std::span<std::byte> to, ThreadPool& pool) {
-  PackLinear(std::span(&weights, 1), dtype, to, pool);
+void PackLinear(const ConstView& weights, WeightType type, std::span<std::byte> to,
+                ThreadPool& pool) {
+  PackLinear(std::span(&weights, 1), type, to, pool);
 }
 
-int64_t PackLinear(std::span<const ConstView> stacked, DType dtype, std::span<std::byte> to,
+int64_t PackLinear(std::span<const ConstView> stacked, WeightType type, std::span<std::byte> to,
                    ThreadPool& pool) {
   const Stack weights(stacked);
   const int64_t out = weights.Out(), in = weights.In();
   Header header = {};
-  header.bytes = PackedLinearBytes(in, out, dtype);
+  header.bytes = PackedLinearBytes(in, out, type);
   if (static_cast<int64_t>(to.size()) < header.bytes) {
     throw InputError("[kernel] packed weights {} -> {}: {} bytes given; {} needed", in, out,
                      to.size(), header.bytes);
@@ -137,16 +156,28 @@ int64_t PackLinear(std::span<const ConstView> stacked, DType dtype, std::span<st
   CheckMemory(to.data());
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   header.version = kVersion;
-  header.dtype = static_cast<uint32_t>(dtype);
+  header.type = static_cast<uint32_t>(type);
   header.in = in;
   header.out = out;
   std::memcpy(to.data(), &header, sizeof(header));
 
-  std::byte* panels = to.data() + sizeof(Header);
+  const Places places(in, out, type);
+  Workspace workspace;  // panels in f32, before they are rounded
+  if (IsInteger(type)) workspace.ReservePerThread<float>(pool.Threads(), in * kPanelColumns);
+  const auto pack = [&](int64_t panel, int thread) {
+    const PanelRows rows = weights.Panel(panel);
+    std::byte* panel_to = to.data() + places.panels + panel * PackedLinear::PanelBytes(in, type);
+    if (type == WeightType::kF32) return PackPanel(rows, DType::kF32, panel_to);
+    if (type == WeightType::kBF16) return PackPanel(rows, DType::kBF16, panel_to);
+    return PackIntegerPanel(
+        rows, ComputeOf(type), workspace.ForThread<float>(thread),
+        {.words = reinterpret_cast<int32_t*>(panel_to),
+         .scales = reinterpret_cast<float*>(to.data() + places.scales) + panel * kPanelColumns,
+         .part_sums = places.PartSumsOf(panel, to.data())});
+  };
   std::atomic<int64_t> bad = std::numeric_limits<int64_t>::max();
-  pool.ParallelFor(CeilDiv(out, kPanelColumns), [&](int64_t panel, int) {
-    const int64_t panel_bytes = in * kPanelColumns * DTypeBytes(dtype);
-    if (PackPanel(weights.Panel(panel), dtype, panels + panel * panel_bytes)) return;
+  pool.ParallelFor(CeilDiv(out, kPanelColumns), [&](int64_t panel, int thread) {
+    if (pack(panel, thread)) return;
     const int64_t part = weights.NotFinitePart(panel);
     int64_t seen = bad;
     while (part < seen && !bad.compare_exchange_weak(seen, part)) continue;
@@ -163,11 +194,11 @@ PackedLinear PackedLinear::View(std::span<const std::byte> bytes) {
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 || header.version != kVersion) {
     throw InputError("[kernel] packed weights: no header of version {} at the start", kVersion);
   }
-  if (header.dtype > static_cast<uint32_t>(DType::kF16)) {
-    throw InputError("[kernel] packed weights: unknown dtype {}", header.dtype);
+  if (header.type > static_cast<uint32_t>(WeightType::kInt8)) {
+    throw InputError("[kernel] packed weights: unknown type {}", header.type);
   }
-  const auto dtype = static_cast<DType>(header.dtype);
-  if (header.bytes != PackedLinearBytes(header.in, header.out, dtype)) {
+  const auto type = static_cast<WeightType>(header.type);
+  if (header.bytes != PackedLinearBytes(header.in, header.out, type)) {
     throw InputError("[kernel] packed weights {} -> {}: the header says {} bytes", header.in,
                      header.out, header.bytes);
   }
@@ -177,11 +208,14 @@ PackedLinear PackedLinear::View(std::span<const std::byte> bytes) {
   }
   CheckMemory(bytes.data());
 
+  const Places places(header.in, header.out, type);
   PackedLinear packed;
-  packed.panels_ = bytes.data() + sizeof(Header);
+  packed.panels_ = bytes.data() + places.panels;
+  packed.scales_ = reinterpret_cast<const float*>(bytes.data() + places.scales);
+  packed.part_sums_ = reinterpret_cast<const int32_t*>(bytes.data() + places.part_sums);
   packed.in_ = header.in;
   packed.out_ = header.out;
-  packed.dtype_ = dtype;
+  packed.type_ = type;
   return packed;
 }
 

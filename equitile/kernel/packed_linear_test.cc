@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -24,18 +26,36 @@ Tensor RandomWeights(DType dtype, int64_t out, int64_t in) {
   return weights;
 }
 
-AlignedBuffer<std::byte> Pack(const ConstView& weights, DType dtype) {
+AlignedBuffer<std::byte> Pack(const ConstView& weights, WeightType type) {
   ThreadPool pool(2);
-  AlignedBuffer<std::byte> bytes(PackedLinearBytes(weights.Extent(1), weights.Extent(0), dtype));
-  PackLinear(weights, dtype, bytes.span(), pool);
+  AlignedBuffer<std::byte> bytes(PackedLinearBytes(weights.Extent(1), weights.Extent(0), type));
+  PackLinear(weights, type, bytes.span(), pool);
   return bytes;
+}
+
+// The integer of output o and input i, which may be the padding of the last word.
+int32_t IntegerAt(const PackedLinear& packed, int64_t o, int64_t i) {
+  const int64_t inputs = 4 / WeightBytes(packed.type());  // of a word
+  const int64_t offset = (i / inputs * kPanelColumns + o % kPanelColumns) * inputs + i % inputs;
+  const void* panel = packed.Panel(o / kPanelColumns);
+  return packed.type() == WeightType::kInt16 ? static_cast<const int16_t*>(panel)[offset]
+                                             : static_cast<const int8_t*>(panel)[offset];
 }
 
 float WeightAt(const PackedLinear& packed, int64_t o, int64_t i) {
   const int64_t offset = i * kPanelColumns + o % kPanelColumns;
   const void* panel = packed.Panel(o / kPanelColumns);
-  return packed.dtype() == DType::kF32 ? static_cast<const float*>(panel)[offset]
-                                       : ToFloat(static_cast<const Bf16*>(panel)[offset]);
+  switch (packed.type()) {
+    case WeightType::kF32:
+      return static_cast<const float*>(panel)[offset];
+    case WeightType::kBF16:
+      return ToFloat(static_cast<const Bf16*>(panel)[offset]);
+    case WeightType::kInt16:
+    case WeightType::kInt8:
+      break;
+  }
+  return static_cast<float>(IntegerAt(packed, o, i)) *
+         packed.Scales(o / kPanelColumns)[o % kPanelColumns];
 }
 
 void ExpectHolds(const PackedLinear& packed, const ConstView& weights) {
@@ -44,15 +64,19 @@ void ExpectHolds(const PackedLinear& packed, const ConstView& weights) {
   for (int64_t i = 0; i < packed.In(); ++i) {
     for (int64_t o = 0; o < packed.Panels() * kPanelColumns; ++o) {
       float wanted = o < packed.Out() ? weights.Load(o, i) : 0.0f;
-      if (packed.dtype() == DType::kBF16) wanted = ToFloat(FromFloat<Bf16>(wanted));
-      ASSERT_EQ(WeightAt(packed, o, i), wanted) << "output " << o << " input " << i;
+      if (packed.type() == WeightType::kBF16) wanted = ToFloat(FromFloat<Bf16>(wanted));
+      // Integers are right within half a step, and a little for the product.
+      const float step =
+          IsInteger(packed.type()) ? packed.Scales(o / kPanelColumns)[o % kPanelColumns] : 0.0f;
+      ASSERT_NEAR(WeightAt(packed, o, i), wanted, 0.5002f * step)
+          << WeightTypeName(packed.type()) << " output " << o << " input " << i;
     }
   }
 }
 
 TEST(PackedLinear, HoldsTheWeightsOfEveryTypeAndSize) {
   for (DType from : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (DType to : {DType::kF32, DType::kBF16}) {
+    for (WeightType to : kWeightTypes) {
       for (int64_t out : {1, 15, 16, 17, 33}) {
         for (int64_t in : {1, 7, 16, 37}) {
           const Tensor weights = RandomWeights(from, out, in);
@@ -64,10 +88,53 @@ TEST(PackedLinear, HoldsTheWeightsOfEveryTypeAndSize) {
   }
 }
 
+// The largest weight of an output is the top, whatever its size; words are full of zeros at the
+// end; parts of int8 know their sums.
+TEST(PackedLinear, IntegersUseTheirRange) {
+  for (WeightType type : {WeightType::kInt16, WeightType::kInt8}) {
+    const Compute compute = ComputeOf(type);
+    for (int64_t in : {1, 3, 130, 1027}) {
+      Tensor weights = RandomWeights(DType::kF32, 19, in);
+      for (int64_t i = 0; i < in; ++i) {
+        weights.view().Store(weights.view().Load(3, i) * 1e30f, 3, i);
+        weights.view().Store(weights.view().Load(4, i) * 1e-25f, 4, i);
+        weights.view().Store(0.0f, 5, i);
+        weights.view().Store(1e-41f, 6, i);
+        weights.view().Store(-7.0f, 7, i);
+      }
+      const AlignedBuffer<std::byte> bytes = Pack(weights, type);
+      const PackedLinear packed = PackedLinear::View(bytes.span());
+      const int64_t padded = RoundUp(in, 4 / WeightBytes(type));
+      for (int64_t o = 0; o < 19; ++o) {
+        int32_t most = 0;
+        std::vector<int32_t> sums(static_cast<size_t>(CeilDiv(in, PartInputs(compute))), 0);
+        for (int64_t i = 0; i < in; ++i) {
+          most = std::max(most, std::abs(IntegerAt(packed, o, i)));
+          sums[static_cast<size_t>(i / PartInputs(compute))] += IntegerAt(packed, o, i);
+        }
+        for (int64_t i = in; i < padded; ++i) EXPECT_EQ(IntegerAt(packed, o, i), 0);
+        const bool is_nothing = o == 5 || o == 6;
+        EXPECT_EQ(most, is_nothing ? 0 : RoundingTop(compute)) << "output " << o << " of " << in;
+        for (size_t part = 0; part < sums.size() && type == WeightType::kInt8; ++part) {
+          EXPECT_EQ(packed.PartSums(o / 16, static_cast<int64_t>(part))[o % 16], sums[part]);
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedLinear, IntegersTakeHalfAndAQuarterOfTheMemory) {
+  const auto bytes = [](WeightType type) {
+    return static_cast<double>(PackedLinearBytes(1536, 8960, type));
+  };
+  EXPECT_NEAR(bytes(WeightType::kInt16) / bytes(WeightType::kF32), 0.5, 0.005);
+  EXPECT_NEAR(bytes(WeightType::kInt8) / bytes(WeightType::kF32), 0.25, 0.005);
+}
+
 TEST(PackedLinear, TransposedAndSlicedWeights) {
   const Tensor weights = RandomWeights(DType::kF32, 20, 30);
   const ConstView view = weights.view().Transpose(0, 1).Slice(0, {2, 25}).Slice(1, {1, 20});
-  const AlignedBuffer<std::byte> bytes = Pack(view, DType::kF32);
+  const AlignedBuffer<std::byte> bytes = Pack(view, WeightType::kF32);
   ExpectHolds(PackedLinear::View(bytes.span()), view);
 }
 
@@ -76,22 +143,22 @@ TEST(PackedLinear, MatricesOnTopOfEachOther) {
   const ConstView parts[] = {whole.view().Slice(0, {0, 9}), whole.view().Slice(0, {9, 41}),
                              whole.view().Slice(0, {41, 50})};
   ThreadPool pool(2);
-  AlignedBuffer<std::byte> bytes(PackedLinearBytes(21, 50, DType::kF32));
-  EXPECT_EQ(PackLinear(parts, DType::kF32, bytes.span(), pool), -1);
+  AlignedBuffer<std::byte> bytes(PackedLinearBytes(21, 50, WeightType::kF32));
+  EXPECT_EQ(PackLinear(parts, WeightType::kF32, bytes.span(), pool), -1);
   ExpectHolds(PackedLinear::View(bytes.span()), whole);
   const Tensor narrow = RandomWeights(DType::kBF16, 4, 20),
                other = RandomWeights(DType::kF32, 4, 21);
   for (const Tensor* odd : {&narrow, &other}) {
     const ConstView mixed[] = {parts[0], odd->view()};
-    EXPECT_THROW(PackLinear(mixed, DType::kF32, bytes.span(), pool), InputError);
+    EXPECT_THROW(PackLinear(mixed, WeightType::kF32, bytes.span(), pool), InputError);
   }
-  EXPECT_THROW(PackLinear(std::span<const ConstView>(), DType::kF32, bytes.span(), pool),
+  EXPECT_THROW(PackLinear(std::span<const ConstView>(), WeightType::kF32, bytes.span(), pool),
                InputError);
 }
 
 TEST(PackedLinear, MayMove) {
   const Tensor weights = RandomWeights(DType::kF32, 19, 5);
-  AlignedBuffer<std::byte> bytes = Pack(weights, DType::kBF16);
+  AlignedBuffer<std::byte> bytes = Pack(weights, WeightType::kBF16);
   AlignedBuffer<std::byte> elsewhere(bytes.size() + 64);
   std::memcpy(elsewhere.data() + 64, bytes.data(), static_cast<size_t>(bytes.size()));
   bytes = {};
@@ -100,17 +167,17 @@ TEST(PackedLinear, MayMove) {
 
 TEST(PackedLinear, PackingDoesNotWriteBeyondItsBytes) {
   const Tensor weights = RandomWeights(DType::kF32, 17, 3);
-  const int64_t size = PackedLinearBytes(3, 17, DType::kF32);
+  const int64_t size = PackedLinearBytes(3, 17, WeightType::kF32);
   AlignedBuffer<std::byte> bytes(size + 8);
   std::memset(bytes.data(), 0x5A, static_cast<size_t>(bytes.size()));
   ThreadPool pool(1);
-  PackLinear(weights, DType::kF32, bytes.span(), pool);
+  PackLinear(weights, WeightType::kF32, bytes.span(), pool);
   for (int64_t i = size; i < bytes.size(); ++i) EXPECT_EQ(bytes[i], std::byte{0x5A});
 }
 
 TEST(PackedLinear, RefusesWhatIsNotPackedWeights) {
   const Tensor weights = RandomWeights(DType::kF32, 17, 3);
-  AlignedBuffer<std::byte> bytes = Pack(weights, DType::kF32);
+  AlignedBuffer<std::byte> bytes = Pack(weights, WeightType::kF32);
   EXPECT_THROW(PackedLinear::View({}), InputError);
   EXPECT_THROW(PackedLinear::View(bytes.span().first(63)), InputError);
   EXPECT_THROW(PackedLinear::View(bytes.span().first(bytes.span().size() - 1)), InputError);
@@ -132,14 +199,13 @@ TEST(PackedLinear, RefusesWhatIsNotPackedWeights) {
 TEST(PackedLinear, RefusesWhatCannotBePacked) {
   const Tensor weights = RandomWeights(DType::kF32, 4, 3);
   ThreadPool pool(1);
-  AlignedBuffer<std::byte> small(PackedLinearBytes(3, 4, DType::kF32) - 1);
-  EXPECT_THROW(PackLinear(weights, DType::kF32, small.span(), pool), InputError);
-  EXPECT_THROW(PackLinear(weights.view().Select(0, 0), DType::kF32, small.span(), pool),
+  AlignedBuffer<std::byte> small(PackedLinearBytes(3, 4, WeightType::kF32) - 1);
+  EXPECT_THROW(PackLinear(weights, WeightType::kF32, small.span(), pool), InputError);
+  EXPECT_THROW(PackLinear(weights.view().Select(0, 0), WeightType::kF32, small.span(), pool),
                InputError);
-  EXPECT_THROW(PackedLinearBytes(3, 4, DType::kF16), InputError);
-  EXPECT_THROW(PackedLinearBytes(0, 4, DType::kF32), InputError);
-  EXPECT_THROW(PackedLinearBytes(3, 0, DType::kF32), InputError);
-  EXPECT_THROW(PackedLinearBytes(int64_t{1} << 40, int64_t{1} << 40, DType::kF32), InputError);
+  EXPECT_THROW(PackedLinearBytes(0, 4, WeightType::kF32), InputError);
+  EXPECT_THROW(PackedLinearBytes(3, 0, WeightType::kF32), InputError);
+  EXPECT_THROW(PackedLinearBytes(int64_t{1} << 40, int64_t{1} << 40, WeightType::kF32), InputError);
 }
 
 }  // namespace

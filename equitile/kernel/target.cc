@@ -63,6 +63,16 @@ int64_t MachineBits() {
   return bits;
 }
 
+bool MachineHasVnni() {
+#if HWY_ARCH_X86
+  return __builtin_cpu_supports("avx512vnni") != 0;
+#else
+  return false;
+#endif
+}
+
+bool uses_vnni = MachineHasVnni();
+
 }  // namespace
 
 std::string_view TargetName(Target target) { return Known(target).name; }
@@ -105,9 +115,20 @@ void SetTarget(Target target) {
   hwy::GetChosenTarget().Update(bits);
 }
 
+bool UsesVnni() { return uses_vnni; }
+
+void SetVnni(bool on) {
+  if (on && !MachineHasVnni()) throw InputError("[kernel] this machine has no VNNI");
+  uses_vnni = on;
+}
+
 void ApplyTargetFromEnvironment() {
-  const char* name = std::getenv("EQUITILE_TARGET");
-  if (name != nullptr && *name != '\0') SetTarget(ParseTarget(name));
+  const char* value = std::getenv("EQUITILE_TARGET");
+  if (value == nullptr || *value == '\0') return;
+  constexpr std::string_view kWithVnni = "avx512vnni";
+  const std::string_view name = value;
+  SetTarget(name == kWithVnni ? Target::kAvx512 : ParseTarget(name));
+  SetVnni(name == kWithVnni);
 }
 
 }  // namespace equitile

@@ -21,6 +21,12 @@ Target ActiveTarget();                  // asked from the code that really runs
 // For the whole process; not while kernels run. Throws InputError where the target is not
 // supported.
 void SetTarget(Target target);
+
+// Whether kernels of avx512 multiply integers with VNNI: where the machine has it, unless the
+// environment asks for avx512 alone ("avx512vnni" asks for both). The bits are the same.
+bool UsesVnni();
+void SetVnni(bool on);  // as SetTarget
+
 void ApplyTargetFromEnvironment();  // EQUITILE_TARGET, where it is set
 
 }  // namespace equitile

@@ -101,8 +101,8 @@ bool CalibrationRun::Begin(const CalibrationState& state) {
                                 "the checkpoint's machine");
     state.set(parts);
   }
-  const DType weights = AgreeOnWeights(
-      comm_, Leads() ? ChooseWeights(request_, tools_.listener.remark) : DType::kF32);
+  const WeightType weights = AgreeOnWeights(
+      comm_, Leads() ? ChooseWeights(request_, tools_.listener.remark) : WeightType::kF32);
   PipelineOptions options = PipelineOptionsOf(request_, weights);
   options.stop_requested = tools_.stop_requested;
   options.parts = parts_;

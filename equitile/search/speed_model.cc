@@ -18,7 +18,8 @@ SpeedModel::SpeedModel(const Machine& machine, const SpeedPlace& place) : place_
   row_seconds_ = plan_.cluster.row_seconds;
   rows_ = static_cast<double>(grid.QBlocks());
   blocks_ = rows_ * static_cast<double>(grid.KvBlocks());
-  ComputeRates rates = RatesOf(machine, place.model.head_dim, static_cast<int>(machine.threads));
+  ComputeRates rates =
+      RatesOf(machine, place.model.head_dim, {}, static_cast<int>(machine.threads));
   if (!(rates.peak_gflops > 0)) rates.peak_gflops = rates.attention_gflops;  // not in the file
   rest_seconds_ = EstimateStepSeconds(place.model,
                                       {.tokens = grid.q_tokens,

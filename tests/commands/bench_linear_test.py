@@ -4,7 +4,7 @@ import json
 import pytest
 
 SMALL = ["--tokens", "70", "--in", "24", "--out", "40", "--threads", "2"]
-KEYS = ["target", "threads", "tokens", "in", "out", "weights", "epilogue", "peak_gflops", "gflops", "fraction_of_peak",
+KEYS = ["target", "threads", "tokens", "in", "out", "weights", "compute", "epilogue", "peak_gflops", "gflops", "fraction_of_peak",
         "seconds", "max_error", "tolerance"]
 
 

@@ -26,8 +26,14 @@ struct LinearReference {
 // The tolerance follows the computation, with u = 2^-24. Adding in order, every product and every
 // partial sum is rounded, each by at most u of itself; these errors are independent and of mean 0,
 // so the sum errs by about u sqrt(sum of squares of products and partial sums), taken kSigmas
-// times. Then each step of the epilogue adds its own rounding.
+// times. Integers add what rounding their operands does, taken likewise. Then each step of the
+// epilogue adds its own rounding.
 LinearReference ReferenceLinear(const LinearArgs& args, const ConstView& weights,
                                 const ConstView& x, int64_t token, int64_t column);
+
+// The sum alone, with integers, rounded and added as the kernel does it: equal bit for bit.
+// weights [out, in], x [tokens, in], both finite.
+float RoundedLinear(const ConstView& weights, const ConstView& x, int64_t token, int64_t column,
+                    Compute compute);
 
 }  // namespace equitile

@@ -22,11 +22,11 @@ const std::filesystem::path kGolden = InRepository("tests/golden");
 struct TinyModel {
   TinyModel()
       : config(ReadWanConfig(kGolden / "tiny-wan/transformer/config.json")),
-        bytes(WanWeights::Bytes(config, DType::kF32)) {
+        bytes(WanWeights::Bytes(config, WeightType::kF32)) {
     ThreadPool pool(2);
-    WanWeights::Pack(TensorFiles::OpenFolder(kGolden / "tiny-wan/transformer"), config, DType::kF32,
-                     bytes.span(), pool);
-    weights = WanWeights(config, DType::kF32, bytes.span());
+    WanWeights::Pack(TensorFiles::OpenFolder(kGolden / "tiny-wan/transformer"), config,
+                     WeightType::kF32, bytes.span(), pool);
+    weights = WanWeights(config, WeightType::kF32, bytes.span());
   }
   WanConfig config;
   AlignedBuffer<std::byte> bytes;

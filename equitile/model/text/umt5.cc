@@ -72,8 +72,13 @@ void RmsNorm(const float* x, std::span<const float> weight, float eps, int64_t c
 // One pass over all prompts, whose tokens lie one prompt after the other.
 class Umt5Encoder::Run {
  public:
-  Run(const Umt5Encoder& encoder, std::span<const std::vector<int32_t>> prompts, ThreadPool& pool)
-      : encoder_(encoder), config_(encoder.config_), pool_(pool), prompts_(prompts) {
+  Run(const Umt5Encoder& encoder, std::span<const std::vector<int32_t>> prompts, Compute compute,
+      ThreadPool& pool)
+      : encoder_(encoder),
+        config_(encoder.config_),
+        compute_(compute),
+        pool_(pool),
+        prompts_(prompts) {
     for (const auto& ids : prompts) tokens_ += static_cast<int64_t>(ids.size());
     hidden_ = AlignedBuffer<float>(tokens_ * config_.d_model);
     qkv_ = AlignedBuffer<float>(tokens_ * 3 * config_.Inner());
@@ -162,22 +167,30 @@ class Umt5Encoder::Run {
     return ConstView(normed_.data(), Shape{tokens_, d});
   }
 
-  // y = x times the stacked matrices, packed here: bf16 stays bf16, all else becomes f32.
+  // As the arithmetic has them; for f32 bf16 stays bf16, all else becomes f32.
+  WeightType TypeFor(std::span<const ConstView> matrices) const {
+    if (compute_ == Compute::kInt16) return WeightType::kInt16;
+    if (compute_ == Compute::kInt8) return WeightType::kInt8;
+    const bool are_narrow = std::ranges::all_of(
+        matrices, [](const ConstView& matrix) { return matrix.dtype() == DType::kBF16; });
+    return are_narrow ? WeightType::kBF16 : WeightType::kF32;
+  }
+
+  // y = x times the stacked matrices, packed here.
   void Multiply(const std::vector<std::string>& names, const LinearInput& x,
                 const LinearEpilogue& epilogue, const View& y) {
     std::vector<StoredMatrix> matrices;
     std::vector<ConstView> views;
-    DType dtype = DType::kBF16;
     for (const std::string& name : names) {
       const StoredTensor& stored = encoder_.files_[name];
       matrices.emplace_back(stored, stored.shape[0], stored.shape[1]);
       views.push_back(matrices.back().view());
-      if (views.back().dtype() != DType::kBF16) dtype = DType::kF32;
     }
     const int64_t in = views[0].Extent(1);
-    const int64_t bytes = PackedLinearBytes(in, y.Extent(1), dtype);
+    const WeightType type = TypeFor(views);
+    const int64_t bytes = PackedLinearBytes(in, y.Extent(1), type);
     const std::span to(packed_.Get<std::byte>(bytes), static_cast<size_t>(bytes));
-    const int64_t bad = PackLinear(views, dtype, to, pool_);
+    const int64_t bad = PackLinear(views, type, to, pool_);
     if (bad >= 0) {
       encoder_.files_[names[static_cast<size_t>(bad)]].CheckFinite();  // throws, with the position
     }
@@ -255,6 +268,7 @@ class Umt5Encoder::Run {
 
   const Umt5Encoder& encoder_;
   const Umt5Config& config_;
+  const Compute compute_;
   ThreadPool& pool_;
   std::span<const std::vector<int32_t>> prompts_;
   int64_t tokens_ = 0;
@@ -279,7 +293,8 @@ Umt5Encoder::Umt5Encoder(const std::filesystem::path& folder)
 
 std::vector<Tensor> Umt5Encoder::Encode(std::span<const std::vector<int32_t>> prompts,
                                         ThreadPool& pool,
-                                        FunctionRef<void(int64_t, int64_t)> report) const {
+                                        FunctionRef<void(int64_t, int64_t)> report,
+                                        Compute compute) const {
   for (const auto& ids : prompts) {
     if (ids.empty() || static_cast<int64_t>(ids.size()) > kMaxPromptTokens) {
       throw InputError("[model] a prompt of {} tokens; 1 to {} are possible", ids.size(),
@@ -287,7 +302,7 @@ std::vector<Tensor> Umt5Encoder::Encode(std::span<const std::vector<int32_t>> pr
     }
   }
   if (prompts.empty()) return {};
-  Run run(*this, prompts, pool);
+  Run run(*this, prompts, compute, pool);
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     run.Layer(layer);
     if (report) report(layer + 1, config_.layers);

@@ -9,6 +9,7 @@
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/io/safetensors.h"
+#include "equitile/kernel/compute.h"
 #include "equitile/model/text/umt5_config.h"
 #include "equitile/tensor/tensor.h"
 
@@ -30,8 +31,10 @@ class Umt5Encoder {
   // beyond are not computed; for the transformer they are zero.) A prompt's rows depend on its own
   // ids and the SIMD target only. Throws InputError for ids outside the vocabulary and for weights
   // that are not finite. report(done, layers) after each layer.
+  // Linear layers compute in `compute`.
   std::vector<Tensor> Encode(std::span<const std::vector<int32_t>> prompts, ThreadPool& pool,
-                             FunctionRef<void(int64_t done, int64_t layers)> report = {}) const;
+                             FunctionRef<void(int64_t done, int64_t layers)> report = {},
+                             Compute compute = Compute::kF32) const;
 
  private:
   class Run;

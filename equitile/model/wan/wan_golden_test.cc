@@ -22,12 +22,12 @@ namespace {
 const std::filesystem::path kGolden = InRepository("tests/golden");
 
 struct TinyModel {
-  explicit TinyModel(DType dtype = DType::kF32,
+  explicit TinyModel(WeightType type = WeightType::kF32,
                      const std::filesystem::path& folder = kGolden / "tiny-wan/transformer")
-      : config(ReadWanConfig(folder / "config.json")), bytes(WanWeights::Bytes(config, dtype)) {
+      : config(ReadWanConfig(folder / "config.json")), bytes(WanWeights::Bytes(config, type)) {
     ThreadPool pool(2);
-    WanWeights::Pack(TensorFiles::OpenFolder(folder), config, dtype, bytes.span(), pool);
-    weights = WanWeights(config, dtype, bytes.span());
+    WanWeights::Pack(TensorFiles::OpenFolder(folder), config, type, bytes.span(), pool);
+    weights = WanWeights(config, type, bytes.span());
   }
   WanConfig config;
   AlignedBuffer<std::byte> bytes;
@@ -234,7 +234,7 @@ TEST(WanText, ZeroRowsAsOneKey) {
 
 // bf16 rounds every weight by up to 2^-9: far from f32's result, near enough to be the same model.
 TEST(WanWeightsBf16, IsClose) {
-  const TinyModel model(DType::kBF16);
+  const TinyModel model(WeightType::kBF16);
   const TensorFiles file = TensorFiles::OpenFile(kGolden / "transformer_3x10x6.safetensors");
   const Case c(file, "cond");
   const Tensor output = RunCase(model, c, 2);
@@ -248,7 +248,7 @@ TEST(WanWeightsBf16, IsClose) {
 // wan-mini as diffusers saved it: bf16, except what stays f32 in every model.
 TEST(WanWeightsBf16, LosesNothingOfACheckpointInBf16) {
   const auto mini = kGolden / "../../models/wan-mini/transformer";
-  const TinyModel wide(DType::kF32, mini), narrow(DType::kBF16, mini);
+  const TinyModel wide(WeightType::kF32, mini), narrow(WeightType::kBF16, mini);
   Tensor latent(DType::kF32, {wide.config.in_channels, 2, 4, 6});
   Tensor rows(DType::kF32, {3, wide.config.text_dim});
   Rng rng(2);

@@ -20,7 +20,7 @@ struct Entry {
   int64_t in = 0;   // columns of a matrix; 0: a vector
   int64_t out = 0;  // rows of each tensor, or elements of a vector
   int64_t offset = 0, bytes = 0;
-  DType dtype = DType::kF32;
+  WeightType type = WeightType::kF32;
   PackedLinear* matrix = nullptr;
   std::span<const float>* vector = nullptr;
 
@@ -31,20 +31,25 @@ struct Entry {
 // only description of the layout: sizes, packing and views follow it.
 class Layout {
  public:
-  Layout(const WanConfig& config, DType dtype, WanWeights& weights) : dtype_(dtype) {
+  Layout(const WanConfig& config, WeightType type, WanWeights& weights) : type_(type) {
     const int64_t d = config.Width(), ffn = config.ffn_dim;
+    // Integers are for the layers of blocks, where the time goes; what is computed once per step,
+    // prompt or token, and all that follows depends on, stays f32.
+    if (IsInteger(type)) type_ = WeightType::kF32;
+    const WeightType outside = type_;
     const PatchSize& p = config.patch;
     AddLinear({"patch_embedding"}, config.PatchFeatures(), d, weights.patch,
               {d, config.in_channels, p.frames, p.height, p.width});
     const std::string condition = "condition_embedder.";
     // Small, and f32 in checkpoints that are bf16 otherwise.
-    dtype_ = DType::kF32;
+    type_ = WeightType::kF32;
     AddLinear({condition + "time_embedder.linear_1"}, config.freq_dim, d, weights.time_1);
     AddLinear({condition + "time_embedder.linear_2"}, d, d, weights.time_2);
-    dtype_ = dtype;
+    type_ = outside;
     AddLinear({condition + "time_proj"}, d, 6 * d, weights.time_proj);
     AddLinear({condition + "text_embedder.linear_1"}, config.text_dim, d, weights.text_1);
     AddLinear({condition + "text_embedder.linear_2"}, d, d, weights.text_2);
+    type_ = type;
     weights.blocks.resize(static_cast<size_t>(config.layers));
     for (size_t i = 0; i < weights.blocks.size(); ++i) {
       WanBlockWeights& block = weights.blocks[i];
@@ -67,6 +72,7 @@ class Layout {
       AddLinear({name + "ffn.net.0.proj"}, d, ffn, block.ffn_in);
       AddLinear({name + "ffn.net.2"}, ffn, d, block.ffn_out);
     }
+    type_ = outside;
     AddVector("scale_shift_table", {1, 2, d}, weights.modulation);
     AddLinear({"proj_out"}, d, config.OutFeatures(), weights.proj_out);
   }
@@ -87,8 +93,8 @@ class Layout {
       bias.tensors.push_back(name + ".bias");
     }
     matrix.matrix = &linear.weights;
-    matrix.dtype = dtype_;
-    matrix.bytes = PackedLinearBytes(in, matrix.Stacked(), dtype_);
+    matrix.type = type_;
+    matrix.bytes = PackedLinearBytes(in, matrix.Stacked(), type_);
     Add(std::move(matrix));
     bias.vector = &linear.bias;
     Add(std::move(bias));
@@ -112,7 +118,7 @@ class Layout {
     entries_.push_back(std::move(entry));
   }
 
-  DType dtype_;  // of the matrices that are added next
+  WeightType type_;  // of the matrices that are added next
   std::vector<Entry> entries_;
   int64_t bytes_ = 0;
 };
@@ -123,7 +129,7 @@ std::span<std::byte> Place(std::span<std::byte> to, const Entry& entry) {
 
 void CheckSize(const Layout& layout, std::span<const std::byte> bytes) {
   if (static_cast<int64_t>(bytes.size()) < layout.bytes()) {
-    throw InputError("[model] packed transformer: {} bytes; config and dtype ask for {}",
+    throw InputError("[model] packed transformer: {} bytes; config and type ask for {}",
                      bytes.size(), layout.bytes());
   }
 }
@@ -144,7 +150,7 @@ void PackMatrix(const TensorFiles& files, const Entry& entry, std::span<std::byt
   for (const std::string& name : entry.tensors)
     matrices.emplace_back(files[name], entry.out, entry.in);
   for (const StoredMatrix& matrix : matrices) views.push_back(matrix.view());
-  const int64_t bad = PackLinear(views, entry.dtype, to, pool);
+  const int64_t bad = PackLinear(views, entry.type, to, pool);
   if (bad >= 0) files[entry.tensors[static_cast<size_t>(bad)]].CheckFinite();
 }
 
@@ -159,8 +165,8 @@ void PackVector(const TensorFiles& files, const Entry& entry, std::span<std::byt
 
 }  // namespace
 
-WanWeights::WanWeights(const WanConfig& config, DType dtype, std::span<const std::byte> bytes) {
-  const Layout layout(config, dtype, *this);
+WanWeights::WanWeights(const WanConfig& config, WeightType type, std::span<const std::byte> bytes) {
+  const Layout layout(config, type, *this);
   CheckSize(layout, bytes);
   for (const Entry& entry : layout.entries()) {
     const auto part =
@@ -172,30 +178,30 @@ WanWeights::WanWeights(const WanConfig& config, DType dtype, std::span<const std
     }
     *entry.matrix = PackedLinear::View(part);
     if (entry.matrix->In() != entry.in || entry.matrix->Out() != entry.Stacked() ||
-        entry.matrix->dtype() != entry.dtype) {
+        entry.matrix->type() != entry.type) {
       throw InputError("[model] packed transformer: {} is {} -> {}, {}; expected {} -> {}, {}",
                        entry.tensors[0], entry.matrix->In(), entry.matrix->Out(),
-                       DTypeName(entry.matrix->dtype()), entry.in, entry.Stacked(),
-                       DTypeName(entry.dtype));
+                       WeightTypeName(entry.matrix->type()), entry.in, entry.Stacked(),
+                       WeightTypeName(entry.type));
     }
   }
 }
 
-int64_t WanWeights::Bytes(const WanConfig& config, DType dtype) {
+int64_t WanWeights::Bytes(const WanConfig& config, WeightType type) {
   WanWeights weights;
-  return Layout(config, dtype, weights).bytes();
+  return Layout(config, type, weights).bytes();
 }
 
 void WanWeights::Check(const TensorFiles& files, const WanConfig& config) {
   WanWeights weights;
-  CheckTensors(Layout(config, DType::kF32, weights), files);
+  CheckTensors(Layout(config, WeightType::kF32, weights), files);
 }
 
-void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, DType dtype,
+void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, WeightType type,
                       std::span<std::byte> to, ThreadPool& pool,
                       FunctionRef<void(int64_t done, int64_t total)> report) {
   WanWeights weights;
-  const Layout layout(config, dtype, weights);
+  const Layout layout(config, type, weights);
   CheckSize(layout, to);
   CheckTensors(layout, files);
   for (const Entry& entry : layout.entries()) {
@@ -209,10 +215,10 @@ void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, DType d
   }
 }
 
-void WanWeights::PackRandom(const WanConfig& config, DType dtype, uint64_t seed,
+void WanWeights::PackRandom(const WanConfig& config, WeightType type, uint64_t seed,
                             std::span<std::byte> to, ThreadPool& pool) {
   WanWeights weights;
-  const Layout layout(config, dtype, weights);
+  const Layout layout(config, type, weights);
   CheckSize(layout, to);
   uint32_t stream = 0;
   for (const Entry& entry : layout.entries()) {
@@ -242,7 +248,7 @@ void WanWeights::PackRandom(const WanConfig& config, DType dtype, uint64_t seed,
       });
       views.push_back(part.view());
     }
-    PackLinear(views, entry.dtype, Place(to, entry), pool);
+    PackLinear(views, entry.type, Place(to, entry), pool);
   }
 }
 

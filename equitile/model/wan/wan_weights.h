@@ -31,17 +31,17 @@ struct WanBlockWeights {
   WanLinear ffn_in, ffn_out;
 };
 
-// Views of packed bytes that somebody else owns. Matrices are stored as `dtype` (f32 or bf16),
-// those of the time embedder and everything else as f32, as checkpoints that diffusers saves in
-// bf16 are: packed as bf16 they lose nothing.
+// Views of packed bytes that somebody else owns. Matrices are stored as `type`, those of the time
+// embedder and everything else as f32, as checkpoints that diffusers saves in bf16 are: packed as
+// bf16 they lose nothing. Integers are for the matrices of blocks; beside them all else is f32.
 class WanWeights {
  public:
   WanWeights() = default;
-  // The bytes must have been packed with the same config and dtype. Throws InputError where they
+  // The bytes must have been packed with the same config and type. Throws InputError where they
   // were not.
-  WanWeights(const WanConfig& config, DType dtype, std::span<const std::byte> bytes);
+  WanWeights(const WanConfig& config, WeightType type, std::span<const std::byte> bytes);
 
-  static int64_t Bytes(const WanConfig& config, DType dtype);
+  static int64_t Bytes(const WanConfig& config, WeightType type);
 
   // Throws InputError, naming tensor, found and expected, for missing tensors and wrong shapes or
   // types. To be asked before Bytes() are taken: a config may claim any size.
@@ -50,12 +50,12 @@ class WanWeights {
   // Tensor by tensor, so that no second copy of the model ever exists; `to` is 64-byte aligned and
   // Bytes() long. Checks first, and throws InputError for values that are not finite. report(done,
   // total): bytes packed so far.
-  static void Pack(const TensorFiles& files, const WanConfig& config, DType dtype,
+  static void Pack(const TensorFiles& files, const WanConfig& config, WeightType type,
                    std::span<std::byte> to, ThreadPool& pool,
                    FunctionRef<void(int64_t done, int64_t total)> report = {});
 
   // Random numbers of the size that keeps activations of order 1: for benches.
-  static void PackRandom(const WanConfig& config, DType dtype, uint64_t seed,
+  static void PackRandom(const WanConfig& config, WeightType type, uint64_t seed,
                          std::span<std::byte> to, ThreadPool& pool);
 
   WanLinear patch;                      // in_channels * patch -> D

@@ -100,8 +100,9 @@ TEST(WanConfig, TheLargestThatIsTakenCanBeCounted) {
   const double matrices = (3 * size + 8 * d) * d + 1000 * (8 * d * d + 2 * d * size);
   const auto parameters = static_cast<double>(largest.Parameters());
   EXPECT_NEAR(parameters / matrices, 1.0, 1e-2);
-  EXPECT_NEAR(static_cast<double>(WanWeights::Bytes(largest, DType::kF32)) / (4.0 * parameters),
-              1.0, 1e-3);
+  EXPECT_NEAR(
+      static_cast<double>(WanWeights::Bytes(largest, WeightType::kF32)) / (4.0 * parameters), 1.0,
+      1e-3);
 }
 
 // Parameter counts and costs as published for both sizes.
@@ -129,12 +130,12 @@ class Changed {
     WriteSafetensors(folder_ / "diffusion_pytorch_model.safetensors", tensors);
   }
 
-  std::string Message(DType dtype = DType::kF32) const {
+  std::string Message(WeightType type = WeightType::kF32) const {
     return MessageOf([&] {
       const WanConfig config = ReadWanConfig(kTiny / "config.json");
-      AlignedBuffer<std::byte> bytes(WanWeights::Bytes(config, dtype));
+      AlignedBuffer<std::byte> bytes(WanWeights::Bytes(config, type));
       ThreadPool pool(2);
-      WanWeights::Pack(TensorFiles::OpenFolder(folder_ / ""), config, dtype, bytes.span(), pool);
+      WanWeights::Pack(TensorFiles::OpenFolder(folder_ / ""), config, type, bytes.span(), pool);
     });
   }
 
@@ -182,8 +183,8 @@ TEST(WanWeights, NamesTheTensorThatIsNotFinite) {
         std::memcpy(values.data() + values.size() - sizeof(bad), &bad, sizeof(bad));
         tensor.bytes = values;
       });
-      for (DType dtype : {DType::kF32, DType::kBF16}) {
-        EXPECT_NE(changed.Message(dtype).find(name), std::string::npos) << changed.Message(dtype);
+      for (WeightType type : kWeightTypes) {
+        EXPECT_NE(changed.Message(type).find(name), std::string::npos) << changed.Message(type);
       }
     }
   }
@@ -192,36 +193,36 @@ TEST(WanWeights, NamesTheTensorThatIsNotFinite) {
 TEST(WanWeights, OneRelocatableRange) {
   const WanConfig config = ReadWanConfig(kTiny / "config.json");
   ThreadPool pool(3);
-  AlignedBuffer<std::byte> bytes(WanWeights::Bytes(config, DType::kBF16));
+  AlignedBuffer<std::byte> bytes(WanWeights::Bytes(config, WeightType::kBF16));
   AlignedBuffer<std::byte> moved(bytes.size());
   int64_t last = 0;
-  WanWeights::Pack(TensorFiles::OpenFolder(kTiny), config, DType::kBF16, bytes.span(), pool,
+  WanWeights::Pack(TensorFiles::OpenFolder(kTiny), config, WeightType::kBF16, bytes.span(), pool,
                    [&](int64_t done, int64_t total) {
                      EXPECT_GT(done, last);
                      EXPECT_LE(done, total);
                      last = done;
                    });
   std::memcpy(moved.data(), bytes.data(), static_cast<size_t>(bytes.size()));
-  const WanWeights weights(config, DType::kBF16, moved.span());
+  const WanWeights weights(config, WeightType::kBF16, moved.span());
   const float* bias = weights.blocks[1].qkv.bias.data();
   EXPECT_GE(reinterpret_cast<const std::byte*>(bias), moved.data());
   EXPECT_LT(reinterpret_cast<const std::byte*>(bias), moved.data() + moved.size());
   EXPECT_EQ(weights.blocks[1].qkv.weights.Out(), 3 * 96);
   const TensorFiles files = TensorFiles::OpenFolder(kTiny);
   EXPECT_EQ(bias[96], files["blocks.1.attn1.to_k.bias"].Floats()[0]);
-  EXPECT_THROW(WanWeights(config, DType::kF32, moved.span()), InputError);
-  EXPECT_THROW(WanWeights(config, DType::kBF16, moved.span().subspan(0, 1000)), InputError);
+  EXPECT_THROW(WanWeights(config, WeightType::kF32, moved.span()), InputError);
+  EXPECT_THROW(WanWeights(config, WeightType::kBF16, moved.span().subspan(0, 1000)), InputError);
 }
 
 TEST(WanWeights, RandomDoesNotDependOnThreads) {
   WanConfig config = ReadWanConfig(kTiny / "config.json");
   config.layers = 1;
   AlignedBuffer<std::byte> one =
-      AlignedBuffer<std::byte>::Zeroed(WanWeights::Bytes(config, DType::kF32));
+      AlignedBuffer<std::byte>::Zeroed(WanWeights::Bytes(config, WeightType::kF32));
   AlignedBuffer<std::byte> three = AlignedBuffer<std::byte>::Zeroed(one.size());
   ThreadPool pool1(1), pool3(3);
-  WanWeights::PackRandom(config, DType::kF32, 4, one.span(), pool1);
-  WanWeights::PackRandom(config, DType::kF32, 4, three.span(), pool3);
+  WanWeights::PackRandom(config, WeightType::kF32, 4, one.span(), pool1);
+  WanWeights::PackRandom(config, WeightType::kF32, 4, three.span(), pool3);
   EXPECT_EQ(std::memcmp(one.data(), three.data(), static_cast<size_t>(one.size())), 0);
 }
 

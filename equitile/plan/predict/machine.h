@@ -34,6 +34,13 @@ struct KernelRate {
 
   friend bool operator==(const KernelRate&, const KernelRate&) = default;
 };
+// Of linear layers, in an arithmetic ("f32", "int16", "int8"). Not for plans: for estimates.
+struct LinearRate {
+  std::string dtype;
+  double gflops = 0;  // of one rank with all its threads
+
+  friend bool operator==(const LinearRate&, const LinearRate&) = default;
+};
 struct NamedLink {
   // "network" between two ranks of different nodes, alone; "node" inside one; "cable" what all
   // ranks of a node share to and from other nodes, where that is less than their links together.
@@ -49,6 +56,7 @@ struct Machine {
   double pack_bytes_per_second = 0;  // see Cluster::pack_seconds_per_byte; 0: not measured
   double launch_seconds = 0;         // see Cluster; 0: not measured
   std::vector<KernelRate> kernel;
+  std::vector<LinearRate> linear;  // empty: measured before there were integers
   std::vector<NamedLink> links;
   std::vector<int32_t> node_of;  // [ranks] of the job that measured the links, or empty
 

@@ -1,0 +1,40 @@
+// What the recipe says about arithmetic: f32, or integers in the parts of a model where they pay.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "equitile/generate/field_type.h"
+#include "equitile/generate/recipe.h"
+#include "equitile/kernel/compute.h"
+#include "equitile/kernel/weight_type.h"
+
+namespace equitile {
+
+struct ComputeChoice {
+  Compute attention = Compute::kF32;  // self-attention and cross-attention
+  Compute linear = Compute::kF32;     // the linear layers of the transformer's blocks
+  Compute vae = Compute::kF32;        // always: its convolutions are fastest in f32
+  Compute text = Compute::kF32;       // the text encoder
+
+  friend bool operator==(const ComputeChoice&, const ComputeChoice&) = default;
+};
+
+// "int16", "int8", "attention=int16,linear=int8", "int8,text=f32": a word for all parts, then parts
+// by name. "int8" leaves the text encoder at int16, whose time hardly counts. Throws InputError for
+// what is not known and for what a part cannot do.
+ComputeChoice ParseComputeChoice(std::string_view text);
+
+// The one way to write it: "f32", or every part by name.
+std::string ComputeChoiceText(const ComputeChoice& choice);
+
+FieldType ComputeType();
+ComputeChoice ComputeOf(const Recipe& recipe);
+
+// The weights of integers, as the arithmetic has them.
+WeightType IntegerWeights(Compute compute);
+
+// Throws InputError where --weights or --wire is given beside integers that say something else.
+void CheckComputeFits(const Recipe& recipe);
+
+}  // namespace equitile

@@ -1,0 +1,69 @@
+#include "equitile/generate/compute_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "equitile/base/error.h"
+
+namespace equitile {
+namespace {
+
+std::string Refusal(std::string_view text) {
+  try {
+    ParseComputeChoice(text);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ComputeChoice, OneWayToWriteIt) {
+  for (const auto& [text, wanted] :
+       {std::pair("f32", "f32"), std::pair("linear=f32", "f32"),
+        std::pair("linear=int16", "attention=f32,linear=int16,vae=f32,text=f32"),
+        std::pair("text=int8,linear=int16", "attention=f32,linear=int16,vae=f32,text=int8"),
+        std::pair("int16,attention=f32", "attention=f32,linear=int16,vae=f32,text=int16"),
+        std::pair("int8,attention=f32", "attention=f32,linear=int8,vae=f32,text=int16"),
+        std::pair("int8,attention=f32,text=f32", "attention=f32,linear=int8,vae=f32,text=f32")}) {
+    const ComputeChoice choice = ParseComputeChoice(text);
+    EXPECT_EQ(ComputeChoiceText(choice), wanted);
+    EXPECT_EQ(ParseComputeChoice(ComputeChoiceText(choice)), choice);
+  }
+}
+
+TEST(ComputeChoice, RefusesInOneLineWhatItDoesNotKnow) {
+  for (const auto& [text, part] :
+       {std::pair("", "'' is not known"), std::pair("int4", "'int4' is not known"),
+        std::pair("linear=", "'' is not known"), std::pair("linear=bf16", "'bf16' is not known"),
+        std::pair("lineal=int8", "no part 'lineal'"), std::pair("=int8", "no part ''"),
+        std::pair("linear=int8,int16", "must come first"),
+        std::pair("linear=int8,linear=int16", "comes twice"),
+        std::pair("vae=int16", "the VAE computes in f32 only")}) {
+    EXPECT_NE(Refusal(text).find(part), std::string::npos) << text << ": " << Refusal(text);
+    EXPECT_EQ(Refusal(text).find('\n'), std::string::npos);
+  }
+}
+
+TEST(ComputeChoice, WeightsMustBeThoseOfTheArithmetic) {
+  const auto check = [](const char* compute, const char* weights) {
+    Recipe recipe;
+    recipe.Set("compute", compute, Recipe::Source::kGiven);
+    recipe.Set("weights", weights, Recipe::Source::kGiven);
+    CheckComputeFits(recipe);
+  };
+  for (const auto& [compute, weights] :
+       {std::pair("f32", "auto"), std::pair("f32", "bf16"), std::pair("linear=int16", "auto"),
+        std::pair("linear=int16", "int16"), std::pair("linear=int8", "int8"),
+        std::pair("text=int16", "bf16")}) {
+    EXPECT_NO_THROW(check(compute, weights)) << compute << " " << weights;
+  }
+  for (const auto& [compute, weights] :
+       {std::pair("f32", "int16"), std::pair("linear=int16", "bf16"),
+        std::pair("linear=int16", "f32"), std::pair("linear=int8", "int16")}) {
+    EXPECT_THROW(check(compute, weights), InputError) << compute << " " << weights;
+  }
+}
+
+}  // namespace
+}  // namespace equitile

@@ -1,0 +1,96 @@
+// Products of rounded numbers for the register tile (gemm-inl.h), which sees them as words of 32
+// bits: two int16 or four int8. Sums are exact in int32, so every instruction that computes them
+// gives the same bits; who rounds sees to it that they stay in range (rounding.h).
+#if defined(EQUITILE_KERNEL_INTEGER_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EQUITILE_KERNEL_INTEGER_PRODUCTS_INL_H_
+#undef EQUITILE_KERNEL_INTEGER_PRODUCTS_INL_H_
+#else
+#define EQUITILE_KERNEL_INTEGER_PRODUCTS_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "equitile/kernel/gemm-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace equitile {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DI = hn::RebindToSigned<DF>;
+using VI = hn::Vec<DI>;
+
+// Words of two int16: c + a0 b0 + a1 b1.
+struct PairMath {
+  using T = int32_t;
+  using D = DI;
+  using V = VI;
+
+  static HWY_INLINE V MulAdd(V a, V b, V c) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    // As assembly: left alone, compilers move the products away from their sums and spill them.
+    // The tile of AVX2 then loses a tenth.
+    decltype(a.raw) product;
+    asm("vpmaddwd %2, %1, %0" : "=v"(product) : "v"(a.raw), "v"(b.raw));
+    asm("vpaddd %1, %0, %0" : "+v"(c.raw) : "v"(product));
+    return c;
+#elif HWY_TARGET == HWY_SSE4
+    return hn::Add(c, V{_mm_madd_epi16(a.raw, b.raw)});
+#else
+    const auto low = [](V v) { return hn::ShiftRight<16>(hn::ShiftLeft<16>(v)); };
+    const auto high = [](V v) { return hn::ShiftRight<16>(v); };
+    return hn::Add(c, hn::Add(hn::Mul(low(a), low(b)), hn::Mul(high(a), high(b))));
+#endif
+  }
+};
+
+#if HWY_TARGET == HWY_AVX3
+
+// The same in one instruction, on processors that have it (HasVnni).
+struct VnniPairMath : PairMath {
+  static HWY_INLINE V MulAdd(V a, V b, V c) {
+    asm("vpdpwssd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
+    return c;
+  }
+};
+
+// Words of four 8-bit numbers, unsigned in a and signed in b: c + a0 b0 + ... + a3 b3.
+struct VnniQuadMath : PairMath {
+  static HWY_INLINE V MulAdd(V a, V b, V c) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
+    return c;
+  }
+};
+
+#endif
+
+// Four int8 per word as two words of int16, of inputs 0, 2 and of inputs 1, 3: sums do not mind the
+// order.
+template <class V>
+struct PairWords {
+  V even, odd;
+};
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE PairWords<V> WidenQuads(D d, V quads) {
+#if HWY_TARGET == HWY_SCALAR
+  const V low = hn::Set(d, 0xFFFF);
+  const V first = hn::ShiftRight<24>(hn::ShiftLeft<24>(quads)),
+          second = hn::ShiftRight<24>(hn::ShiftLeft<16>(quads)),
+          third = hn::ShiftRight<24>(hn::ShiftLeft<8>(quads)), fourth = hn::ShiftRight<24>(quads);
+  return {hn::Or(hn::And(first, low), hn::ShiftLeft<16>(third)),
+          hn::Or(hn::And(second, low), hn::ShiftLeft<16>(fourth))};
+#else
+  const hn::Repartition<int16_t, D> d16;
+  const auto halves = hn::BitCast(d16, quads);
+  return {hn::BitCast(d, hn::ShiftRight<8>(hn::ShiftLeft<8>(halves))),
+          hn::BitCast(d, hn::ShiftRight<8>(halves))};
+#endif
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace equitile
+HWY_AFTER_NAMESPACE();
+
+#endif  // EQUITILE_KERNEL_INTEGER_PRODUCTS_INL_H_

@@ -1,0 +1,108 @@
+"""--compute: what it refuses, that it is recorded and compared, and that integers give the same bits on any ranks and threads and
+through --resume, close to f32's."""
+import hashlib
+import json
+import math
+import os
+import pathlib
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MINI = ROOT / "models/wan-mini"
+SMALL = ["-W", 64, "-H", 48, "--video-frames", 5]
+INTEGERS = ["linear=int16,text=int16", "linear=int8,text=int16"]
+
+
+@pytest.fixture
+def generate(equitile):
+    return lambda *args, steps=2: equitile("generate", "-m", MINI, "-p", "a star", *SMALL, "--steps", steps, *args)
+
+
+def made(outcome):
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
+def sha256(path):
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+
+
+def latents(path):
+    """The numbers of the one tensor of a safetensors file."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    tensor, = (value for key, value in header.items() if key != "__metadata__")
+    begin, end = tensor["data_offsets"]
+    return np.frombuffer(data[8 + length + begin:8 + length + end], np.float32).astype(np.float64)
+
+
+def decibels(a, b):
+    """Of b beside a, whose range is the peak."""
+    return 10 * math.log10(np.ptp(a) ** 2 / np.mean((a - b) ** 2))
+
+
+@pytest.mark.parametrize("given, mention", [
+    (["--compute", "int4"], "'int4' is not known"), (["--compute", "lineal=int8"], "no part 'lineal'"),
+    (["--compute", "vae=int16"], "the VAE computes in f32 only"), (["--compute", "linear=int16,linear=int8"], "comes twice"),
+    (["--compute", "linear=int16", "--weights", "bf16"], "--weights bf16"), (["--weights", "int16"], "--weights int16"),
+    (["--compute", "linear=int8", "--weights", "int16"], "--weights int16")])
+def test_what_does_not_fit_is_refused(generate, given, mention):
+    generate("--save-latents", "a.st", *given).must_be_refused(mention)
+
+
+@pytest.mark.parametrize("compute", INTEGERS)
+def test_the_same_bits_on_ranks_and_threads_and_from_a_record(generate, tmp_path, compute):
+    said = made(generate("--compute", compute, "--save-latents", "a.st", "-t", 1))
+    assert f"linear layers in {compute[7:].split(',')[0]}: " in said.err and "× f32 on this CPU" in said.err
+    record = json.loads((tmp_path / "a.st.json").read_text())["parameters"]
+    assert record["compute"] == "attention=f32," + compute.replace(",text", ",vae=f32,text")
+    assert record["weights"] == compute[7:].split(",")[0]
+    first = sha256(tmp_path / "a.st")
+    for flags in (["-t", 3], ["--ranks", 2, "-t", 1], ["--ranks", 3, "-t", 1]):
+        made(generate("--compute", compute, "--save-latents", "b.st", *flags))
+        assert sha256(tmp_path / "b.st") == first, flags
+    made(generate("--from", "a.st.json", "--save-latents", "c.st", "-t", 1))
+    assert sha256(tmp_path / "c.st") == first
+
+
+def test_integers_are_close_to_f32_and_int16_is_closer(generate, tmp_path):
+    made(generate("--save-latents", "f32.st", "-t", 1))
+    for name, compute in ("int16", INTEGERS[0]), ("int8", INTEGERS[1]):
+        made(generate("--compute", compute, "--save-latents", f"{name}.st", "-t", 1))
+    f32 = latents(tmp_path / "f32.st")
+    fine, coarse = (decibels(f32, latents(tmp_path / f"{name}.st")) for name in ("int16", "int8"))
+    assert 55 < fine < 100 and 25 < coarse < fine - 15, (fine, coarse)
+
+
+def test_a_run_goes_on_only_in_its_own_arithmetic(generate, tmp_path):
+    flags = ["--compute", "linear=int8", "--save-latents", "a.st", "--checkpoint-every", 1, "-t", 1]
+    made(generate("--compute", "linear=int8", "--save-latents", "whole.st", "-t", 1, steps=25))
+    for _ in range(10):  # until one is killed in a step
+        command = [os.environ["EQUITILE"], "generate", "-m", MINI, "-p", "a star", *SMALL, "--steps", 25, *flags]
+        process = subprocess.Popen(list(map(str, command)), cwd=tmp_path, stderr=subprocess.DEVNULL)
+        while process.poll() is None and not (tmp_path / "a.st.ckpt").exists():
+            time.sleep(0.002)
+        process.kill()
+        process.wait()
+        if not (tmp_path / "a.st").exists():
+            break
+        (tmp_path / "a.st").unlink()
+    for other in ["--compute", "linear=int16", *flags[2:]], flags[2:]:
+        generate(*other, "--resume", steps=25).must_be_refused("another run", "arithmetic is")
+    made(generate(*flags, "--ranks", 2, "--resume", steps=25))
+    assert json.loads((tmp_path / "a.st.json").read_text())["run"]["first_step"] > 0
+    assert sha256(tmp_path / "a.st") == sha256(tmp_path / "whole.st")
+
+
+def test_dry_run_knows_memory_and_gain(generate):
+    said = {compute: json.loads(made(generate("--compute", compute, "-o", "a.mp4", "--dry-run", "--json")).out)
+            for compute in ("f32", "linear=int16", "linear=int8")}
+    weights = {key: value["bytes_per_rank"]["weights_per_node"] for key, value in said.items()}
+    assert weights["linear=int8"] < weights["linear=int16"] < weights["f32"]
+    assert said["f32"]["linear_gain"] == 1 and said["linear=int16"]["linear_gain"] > 0.5
+    assert said["linear=int16"]["compute"] == "attention=f32,linear=int16,vae=f32,text=f32"
