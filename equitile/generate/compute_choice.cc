@@ -54,12 +54,6 @@ void CheckPossible(std::string_view text, const ComputeChoice& choice) {
     throw InputError(
         "--compute {}: the VAE computes in f32 only, where its convolutions are fastest", text);
   }
-  if (choice.attention != Compute::kF32) {
-    throw InputError(
-        "--compute {}: attention computes in f32 only so far; use attention=f32, as in "
-        "linear=int16,text=int16",
-        text);
-  }
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ TEST(ComputeChoice, OneWayToWriteIt) {
        {std::pair("f32", "f32"), std::pair("linear=f32", "f32"),
         std::pair("linear=int16", "attention=f32,linear=int16,vae=f32,text=f32"),
         std::pair("text=int8,linear=int16", "attention=f32,linear=int16,vae=f32,text=int8"),
+        std::pair("int8", "attention=int8,linear=int8,vae=f32,text=int16"),
         std::pair("int16,attention=f32", "attention=f32,linear=int16,vae=f32,text=int16"),
         std::pair("int8,attention=f32", "attention=f32,linear=int8,vae=f32,text=int16"),
         std::pair("int8,attention=f32,text=f32", "attention=f32,linear=int8,vae=f32,text=f32")}) {

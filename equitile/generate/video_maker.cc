@@ -15,7 +15,9 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   const Recipe& recipe = request.recipe;
   options.tokenizer = ParseTokenizerKind(recipe.Text("tokenizer"));
   options.weights = weights;
-  options.text = ComputeOf(recipe).text;
+  const ComputeChoice compute = ComputeOf(recipe);
+  options.attention = compute.attention;
+  options.text = compute.text;
   options.sparsity = request.sparsity;
   options.planner = recipe.Text("planner");
   options.plan.reproducible = recipe.IsOn("reproducible");

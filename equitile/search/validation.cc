@@ -57,8 +57,8 @@ class Makers {
       : job_(job), comm_(comm), tools_(tools) {
     requests_.push_back(DenseRequest(job));
     for (const PatternFile& file : files) requests_.push_back(SparseRequest(job, file));
-    const DType weights = AgreeOnWeights(
-        comm, Leads() ? ChooseWeights(job.request, tools.listener.remark) : DType::kF32);
+    const WeightType weights = AgreeOnWeights(
+        comm, Leads() ? ChooseWeights(job.request, tools.listener.remark) : WeightType::kF32);
     for (const GenerateRequest& request : requests_) {
       PipelineOptions options = PipelineOptionsOf(request, weights);
       options.parts = job.parts;
