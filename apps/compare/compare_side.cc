@@ -57,7 +57,7 @@ CompareSide MakeSide(const std::string& name, const std::string& text, const std
     GenerateFlags flags = ParseSide(text);
     flags.options.prompts = prompts;
     flags.options.files = VideoFiles::kNone;
-    CompareSide side{0, name, text, RequestOf(flags), flags.ranks, DType::kF32};
+    CompareSide side{0, name, text, RequestOf(flags), flags.ranks, WeightType::kF32};
     side.weights = ChooseWeights(side.request, Remark);
     return side;
   } catch (const InputError& error) {

@@ -63,6 +63,10 @@ void Visit(Bytes& bytes, Machine& machine) {
     bytes.Number(rate.gflops);
     bytes.Number(rate.row_seconds);
   });
+  bytes.List(machine.linear, [&](LinearRate& rate) {
+    bytes.Word(rate.dtype);
+    bytes.Number(rate.gflops);
+  });
   bytes.List(machine.links, [&](NamedLink& link) {
     bytes.Word(link.name);
     bytes.Number(link.link.latency_seconds);
