@@ -94,11 +94,11 @@ class VideoPipeline {
     const GenerateRequest request = RequestFor(settings);
     CheckMemory(request, 1, threads_);
     std::vector<std::string> remarks = request.remarks;
-    const DType weights =
+    const WeightType weights =
         ChooseWeights(request, [&](std::string_view remark) { remarks.emplace_back(remark); });
     SoloCommunicator comm;
     Recipe recipe = ForTask(AgreeOnRequest(comm, request), request.tasks[0]);
-    recipe.Settle("weights", DTypeName(weights));
+    recipe.Settle("weights", WeightTypeName(weights));
     const GenerationConfig config = recipe.Config();
     py::array_t<uint8_t> frames({config.frames, config.height, config.width, int64_t{3}});
     py::array_t<float> latents({request.transformer.out_channels, config.LatentFrames(),
@@ -133,16 +133,16 @@ class VideoPipeline {
   }
 
   // Weights stay for the next video.
-  std::shared_ptr<LoadedParts> PartsFor(DType weights) {
+  std::shared_ptr<LoadedParts> PartsFor(WeightType weights) {
     if (!parts_ || weights != parts_weights_) parts_ = std::make_shared<LoadedParts>();
     parts_weights_ = weights;
     return parts_;
   }
 
   // Fills the pixels; returns the latents.
-  std::vector<float> Denoise(const GenerateRequest& request, GenerationConfig config, DType weights,
-                             Communicator& comm, ThreadPool& pool, const py::object& after_step,
-                             uint8_t* pixels) {
+  std::vector<float> Denoise(const GenerateRequest& request, GenerationConfig config,
+                             WeightType weights, Communicator& comm, ThreadPool& pool,
+                             const py::object& after_step, uint8_t* pixels) {
     PipelineOptions options = PipelineOptionsOf(request, weights);
     options.parts = PartsFor(weights);
     Pipeline pipeline(request.folder, comm, pool, std::move(options));
@@ -169,7 +169,7 @@ class VideoPipeline {
   std::mutex busy_;
   WorkerThreads workers_;
   std::shared_ptr<LoadedParts> parts_;
-  DType parts_weights_ = DType::kF32;
+  WeightType parts_weights_ = WeightType::kF32;
 };
 
 }  // namespace
