@@ -201,7 +201,7 @@ TEST(Quality, CountsMoreThanARecordAndIsWrittenOut) {
   made.Settle("weights", "f32");
   made.Settle("target", "portable");
   const Json sidecar = SidecarJson(made, {{"ranks", 1}});
-  EXPECT_TRUE(sidecar["parameters"]["attention"].get<std::string>().starts_with("observe"));
+  EXPECT_TRUE(sidecar["parameters"]["attention"].get<std::string>().starts_with("predict"));
   const std::string path = folder.Write("a.json", sidecar.dump()).string();
   const auto attention = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {"--from", path});

@@ -8,7 +8,7 @@ RANKS = {False: [4, 8], True: [2]}
 BOUND = 0.95
 MINI_VIDEOS = {False: (49, 256), True: (9, 96)}
 DENSE, SPARSE = 1, 6  # steps of a run of wan-mini; the first sparse one warms up
-ATTENTION = "predict:mass=0.8"
+ATTENTION = "predict:refresh=1"
 PROFILE = runs.ROOT / "models/profiles/wan21_1.3b.density.npy"
 PROFILE_LAYERS = {False: [0, 6, 12, 18, 24, 29], True: [0]}
 PROFILE_BLOCKS = {False: 128, True: 16}

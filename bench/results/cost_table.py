@@ -4,7 +4,7 @@ import statistics
 import runs
 import shape13
 
-DENSE, SPARSE = 3, 3  # steps of a run; the first one warms up
+DENSE, SPARSE = 3, 4  # steps of a run; the first one warms up; masks of `predict` are made for as many steps
 REPEAT = 3
 MINI_VIDEOS = {False: (49, 256), True: (9, 128)}
 
@@ -24,23 +24,23 @@ def seconds(calls, key, step):
 
 
 def prediction(program, flags):
-    """mask and plan seconds of a predicted step over the attention seconds of a dense one: medians over steps and layers."""
+    """mask and plan seconds of a predicted step over the attention seconds of a dense one: means over steps, since masks are made in one
+    of them for all, and medians over layers."""
     run = program.generate(*flags, "--steps", DENSE + SPARSE, "--dense-steps", DENSE, "--attention", "predict")["run"]
     dense = statistics.median(value for step in range(2, DENSE + 1) for value in seconds(run["calls"], "attention_seconds", step).values())
-    of = lambda key: statistics.median(value for step in range(DENSE + 1, DENSE + SPARSE + 1)
-                                       for value in seconds(run["calls"], key, step).values())
+    steps = range(DENSE + 1, DENSE + SPARSE + 1)
+    of = lambda key: statistics.median(statistics.fmean(layer) for layer in zip(*(seconds(run["calls"], key, step).values() for step in steps)))
     sparse = [call["density"] for call in run["calls"] if call["step"] > DENSE]
     return {"masks": of("mask_seconds") / dense, "plans": of("plan_seconds") / dense, "attention": of("attention_seconds") / dense,
             "density": statistics.fmean(sparse)}
 
 
 def observation(program, flags):
-    """What the watched step takes beyond an unwatched one, over the attention and over the whole of an unwatched step."""
+    """What masks take that are made once, over the attention and over the whole of a dense step."""
     run = program.generate(*flags, "--steps", DENSE + 2, "--dense-steps", DENSE + 1, "--attention", f"observe:at={DENSE + 1}")["run"]
-    whole = lambda step: sum(sum(seconds(run["calls"], key, step).values()) for key in ("attention_seconds", "mask_seconds"))
-    plain = statistics.median(whole(step) for step in range(2, DENSE + 1))
-    step = statistics.median(run["step_seconds"][1:DENSE])
-    return {"of_attention": (whole(DENSE + 1) - plain) / plain, "of_step": (whole(DENSE + 1) - plain) / step}
+    plain = statistics.median(sum(seconds(run["calls"], "attention_seconds", step).values()) for step in range(2, DENSE + 1))
+    masks = sum(call["mask_seconds"] for call in run["calls"])
+    return {"of_attention": masks / plain, "of_step": masks / statistics.median(run["step_seconds"][1:DENSE])}
 
 
 def rows(program, quick):

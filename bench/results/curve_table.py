@@ -15,11 +15,11 @@ HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # se
 AT_ONCE = {"curve": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
 TOGETHER = 12  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
-MASSES = [0.99, 0.95, 0.8, 0.6, 0.4]  # densities from 0.9 to 0.2, as tried on prompts that are not held out
+ERRORS = [0.003, 0.006, 0.01, 0.02, 0.04]  # densities from 0.6 to 0.1, as tried on prompts that are not held out
 DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
 FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
 OURS = ["predict", "observe"]
-BUDGETS = {"predict": ",budget=layer", "observe": ",budget=row"}  # as they are unless told otherwise
+PRESETS = ["high", "balanced", "draft"]
 AGAIN = "dense, again"
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
@@ -31,12 +31,15 @@ SPEED_OF = {"curve": "speed", "curve-81": "speed-81"}
 
 
 def side(source, dial="", cache=False):
-    """{source, label, flags}: the source names a line of the chart, the dial is what follows it, as in mass=0.95."""
+    """{source, label, flags}: the source names a line of the chart, the dial is what follows it, as in error=0.01."""
     attention = f"{source}{':' if dial else ''}{dial}"
-    exact = attention + BUDGETS.get(source, "") if dial else attention
-    more = " + cache" if cache else ", no means" if "tail=none" in dial else ""
+    more = " + cache" if cache else ", no means" if "tail=none" in dial else ", by mass" if source in OURS and "mass" in dial else ""
     return {"source": source + more, "label": attention + (" + cache" if cache else ""),
-            "flags": ["--attention", exact, *(["--cache", "easy"] if cache else [])]}
+            "flags": ["--attention", attention, *(["--cache", "easy"] if cache else [])]}
+
+
+def preset(name):
+    return {"source": f"--quality {name}", "label": f"--quality {name}", "flags": ["--quality", name]}
 
 
 def sides(table):
@@ -44,12 +47,13 @@ def sides(table):
     found = [side("dense") | {"source": AGAIN, "label": AGAIN}] if table in SPEED_OF.values() else []
     found += [side("dense", cache=True)]
     if table in ("curve-81", "speed-81"):
-        found += [side(source, f"mass={mass}") for source in OURS for mass in (0.95, 0.6)]
-        return found + [side(source, "mass=0.8", cache=True) for source in OURS]
-    found += [side(source, f"mass={mass}") for source in OURS for mass in MASSES]
-    found += [side(source, "mass=0.8,tail=none") for source in OURS]
+        found += [side(source, f"error={error}") for source in OURS for error in (0.006, 0.02)]
+        return found + [side(source, "error=0.01", cache=True) for source in OURS]
+    found += [side(source, f"error={error}") for source in OURS for error in ERRORS]
+    found += [side("observe", "mass=0.8"), side("observe", "error=0.01,tail=none")]
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
-    return found + [side("radial")] + [side(source, f"mass={mass}", cache=True) for source in OURS for mass in (0.8,)]
+    found += [side("radial")] + [side(source, "error=0.01", cache=True) for source in OURS]
+    return found + [preset(name) for name in PRESETS]
 
 
 def prompts(quick, count):

@@ -6,7 +6,7 @@ import runs
 from curve_table import OURS, density, prompts
 
 ASKED = 0.9  # of the oracle's mass
-ASKED_AT = [0.95, 0.8, 0.6]  # masses
+ASKED_AT = [0.95, 0.8, 0.6]  # masses: the rule that looks at mass is judged by it
 SIZES = {False: (49, 256, 20, 1), True: (17, 128, 5, 1)}  # frames, side of a frame, steps, prompts
 
 

@@ -74,13 +74,19 @@ class Estimator {
     if (options_.attention.kind != AttentionKind::kObserve) return false;
     const int64_t since = step - options_.ObservedStep();
     const std::optional<int64_t>& refresh = options_.attention.refresh;
+    if (options_.attention.error) return since <= 0;
     return since <= 0 || (refresh && since % (*refresh + 1) == 0);
   }
 
-  // Rounded as the rule of masses rounds it; any mass needs a block of each row.
+  bool CanLeaveOut(const AttentionSpec& spec) const {
+    return spec.error ? *spec.error > 0 : spec.mass < 1 || options_.pattern;
+  }
+
+  // Rounded as the rule of masses rounds it; any mass needs a block of each row, and so does any
+  // error.
   double Least() const {
     const auto blocks = static_cast<double>(context_.grid.KvBlocks());
-    const double any = options_.attention.mass > 0 ? 1 : 0;
+    const double any = options_.attention.error || options_.attention.mass > 0 ? 1 : 0;
     return std::max(any, std::ceil(options_.attention.min * blocks - 1e-6)) / blocks;
   }
 
@@ -89,7 +95,7 @@ class Estimator {
     switch (spec.kind) {
       case AttentionKind::kPredict:
       case AttentionKind::kObserve:
-        return {.low = spec.mass < 1 || options_.pattern ? Least() : 1, .high = 1};
+        return {.low = CanLeaveOut(spec) ? Least() : 1, .high = 1};
       case AttentionKind::kPatternPredict: {
         const double skipped = Skipped(step, layer);
         return {.low = std::max(DensityOf(step, layer), (1 - skipped) * Least()),

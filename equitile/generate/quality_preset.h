@@ -14,8 +14,7 @@ namespace equitile {
 
 struct QualityPreset {
   std::string name;
-  // Key and text of every field of the recipe that a preset decides. For `observe` the model's own
-  // pattern is taken where it has one.
+  // Key and text of every field of the recipe that a preset decides.
   std::vector<std::pair<std::string, std::string>> settings;
 };
 
@@ -25,7 +24,7 @@ std::vector<std::string> QualityNames();
 std::string QualityHelp();  // what each of them stands for
 
 // Sets what the preset decides, as if it had been given where `source` says, but for the keys
-// `beside`. The recipe names its model already.
+// `beside`.
 void ApplyQuality(std::string_view name, const std::set<std::string>& beside, Recipe::Source source,
                   Recipe& recipe);
 

@@ -199,8 +199,9 @@ std::vector<RecipeField> MakeFields() {
        .initial = "dense",
        .help = "dense, observe, predict, pattern[:FILE], pattern+predict[:FILE], mask:FILE, svg, "
                "radial, sta[:FILE], static:FILE, sparge, window:spatial, window:temporal, oracle; "
-               "with dials as in predict:mass=0.95,min=0.05,refresh=1,tail=mean,guard=0 or "
-               "observe:mass=0.99,at=STEP,refresh=never,tail=mean"},
+               "with dials as in predict:error=0.01,refresh=4 or observe:error=0.01,at=STEP; by mass "
+               "instead of error: predict:mass=0.95,min=0.05,refresh=1,guard=0, observe:mass=0.99; "
+               "both: tail=mean"},
       {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
       {.name = "number of dense steps",
        .flags = "--dense-steps",

@@ -20,8 +20,10 @@ constexpr std::array<NamedKind, 14> kKinds = {{
     {"dense", AttentionKind::kDense, false, false, ""},
     {"mask", AttentionKind::kMask, true, true, ""},
     {"pattern", AttentionKind::kPattern, false, true, ""},
-    {"predict", AttentionKind::kPredict, false, true, "mass,budget,min,refresh,tail,guard"},
-    {"observe", AttentionKind::kObserve, false, true, "mass,budget,min,at,refresh,tail"},
+    {"predict", AttentionKind::kPredict, false, true,
+     "error,rows,orders,mass,budget,min,refresh,tail,guard"},
+    {"observe", AttentionKind::kObserve, false, true,
+     "error,rows,orders,mass,budget,min,at,refresh,tail"},
     {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail,guard"},
     {"svg", AttentionKind::kSvg, false, false, "density"},
     {"radial", AttentionKind::kRadial, false, false, ""},
@@ -44,10 +46,21 @@ std::string AllKinds() {
   return names;
 }
 
+// What blocks are chosen by, where a source knows both.
+enum class Rule : uint8_t { kError, kMass };
+
 // What a spec has before any dial is turned.
-AttentionSpec DefaultsOf(AttentionKind kind) {
+AttentionSpec DefaultsOf(AttentionKind kind, Rule rule) {
   AttentionSpec spec;
   spec.kind = kind;
+  const bool knows_errors = kind == AttentionKind::kPredict || kind == AttentionKind::kObserve;
+  if (knows_errors && rule == Rule::kError) {
+    spec.error = 0.01;
+    spec.rows = 4;
+    spec.tail = Tail::kMean;
+    if (kind == AttentionKind::kPredict) spec.refresh = 4;
+    return spec;
+  }
   switch (kind) {
     case AttentionKind::kPredict:
       spec.budget = MassBudget::kLayer;
@@ -99,13 +112,18 @@ class Parser {
   AttentionSpec Parse() {
     const NamedKind* kind = KindOf(text_);
     if (kind == nullptr) Fail("must be one of {}", AllKinds());
-    spec_ = DefaultsOf(kind->kind);
+    spec_ = DefaultsOf(kind->kind, Rule::kError);
     std::string_view rest = text_.substr(kind->name.size());
     if (!rest.empty()) rest.remove_prefix(1);
     if (kind->needs_file) {
       spec_.file = rest;  // which may hold anything
     } else {
       Items(*kind, rest);
+      if (spec_.error && (mass_dial_ || !spec_.file.empty())) {
+        if (error_dial_) Fail("blocks are chosen by error or by mass, not by both");
+        spec_ = DefaultsOf(kind->kind, Rule::kMass);
+        Items(*kind, rest);
+      }
     }
     if (kind->needs_file && spec_.file.empty()) Fail("FILE is missing");
     return spec_;
@@ -149,6 +167,11 @@ class Parser {
            kind.dials.empty() ? "none" : kind.dials);
     }
     const std::string_view value = item.substr(equals + 1);
+    error_dial_ |= key == "error" || key == "rows" || key == "orders";
+    mass_dial_ |= key == "mass" || key == "budget" || key == "min" || key == "guard";
+    if (key == "error") spec_.error = Share(key, value);
+    if (key == "rows") spec_.rows = Rows(value);
+    if (key == "orders") spec_.orders = Orders(value);
     if (key == "mass") spec_.mass = Share(key, value);
     if (key == "min") spec_.min = Share(key, value);
     if (key == "guard") spec_.guard = Share(key, value);
@@ -175,6 +198,30 @@ class Parser {
     return number;
   }
 
+  int64_t Rows(std::string_view value) const {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < 1 || number > 64)
+      Fail("rows={}: must be a number of queries of each block, from 1 to 64", value);
+    return number;
+  }
+
+  // fhw+hwf
+  std::vector<TokenOrder> Orders(std::string_view value) const {
+    std::vector<TokenOrder> orders;
+    for (bool more = true; more;) {
+      const size_t end = std::min(value.find('+'), value.size());
+      try {
+        orders.push_back(ParseTokenOrder(value.substr(0, end)));
+      } catch (const InputError&) {
+        Fail("orders={}: '{}' must be {}", value, value.substr(0, end), kTokenOrderNames);
+      }
+      more = end < value.size();
+      value.remove_prefix(std::min(end + 1, value.size()));
+    }
+    return orders;
+  }
+
   int64_t Count(std::string_view key, std::string_view value) const {
     int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -188,17 +235,28 @@ class Parser {
 
   std::string_view text_;
   AttentionSpec spec_;
+  bool error_dial_ = false, mass_dial_ = false;  // whether one of these was turned
 };
+
+std::string OrdersText(const std::vector<TokenOrder>& orders) {
+  std::string text;
+  for (const TokenOrder order : orders) text += (text.empty() ? "" : "+") + TokenOrderName(order);
+  return text;
+}
 
 }  // namespace
 
 AttentionSpec ParseAttention(std::string_view text) { return Parser(text).Parse(); }
 
 std::string AttentionSpec::Text() const {
-  const AttentionSpec defaults = DefaultsOf(kind);
+  const AttentionSpec defaults = DefaultsOf(kind, error ? Rule::kError : Rule::kMass);
+  const bool says_mass = !error && file.empty() && DefaultsOf(kind, Rule::kError).error;
   std::vector<std::string> items;
   if (!file.empty()) items.push_back(file);
-  if (mass != defaults.mass) items.push_back(fmt::format("mass={}", mass));
+  if (error != defaults.error) items.push_back(fmt::format("error={}", *error));
+  if (rows != defaults.rows) items.push_back(fmt::format("rows={}", rows));
+  if (orders != defaults.orders) items.push_back("orders=" + OrdersText(orders));
+  if (says_mass || mass != defaults.mass) items.push_back(fmt::format("mass={}", mass));
   if (budget != defaults.budget)
     items.push_back(fmt::format("budget={}", budget == MassBudget::kRow ? "row" : "layer"));
   if (min != defaults.min) items.push_back(fmt::format("min={}", min));

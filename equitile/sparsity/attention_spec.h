@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "equitile/pattern/lane_masks.h"
+#include "equitile/pattern/token_order.h"
 #include "equitile/sparsity/mass_rule.h"
 
 namespace equitile {
@@ -33,8 +34,11 @@ enum class AttentionKind : uint8_t {
 
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kDense;
-  std::string file;                      // of masks or patterns; "": none given
-  double mass = 0;                       // predict, observe
+  std::string file;                // of masks or patterns; "": none given
+  double mass = 0;                 // predict, observe
+  std::optional<double> error;     // predict, observe: see ErrorMasks; then mass does not count
+  int64_t rows = 0;                // of a block of queries that are looked at for errors
+  std::vector<TokenOrder> orders;  // that a head may take, with error; none: by itself
   MassBudget budget = MassBudget::kRow;  // what mass is a share of; a file's masses are rows'
   double min = 0;                        // predict: share of blocks that is always kept
   double guard = 0;                      // predict: blocks less like themselves are kept; 0: off

@@ -10,12 +10,23 @@ namespace {
 TEST(AttentionSpec, ReadsWhatPeopleWrite) {
   EXPECT_EQ(ParseAttention("dense").kind, AttentionKind::kDense);
   EXPECT_EQ(ParseAttention("mask:a,b:c=1.npy").file, "a,b:c=1.npy");
-  const AttentionSpec predict = ParseAttention("predict");
+  const AttentionSpec by_error = ParseAttention("predict");
+  EXPECT_EQ(by_error.error, 0.01);
+  EXPECT_EQ(by_error.refresh, 4);
+  EXPECT_EQ(by_error.tail, Tail::kMean);
+  EXPECT_FALSE(ParseAttention("observe").refresh);
+  const AttentionSpec tried = ParseAttention("observe:error=0.1,rows=2,orders=fhw+tiles:2x4x4");
+  EXPECT_EQ(tried.error, 0.1);
+  EXPECT_EQ(tried.rows, 2);
+  EXPECT_EQ(tried.orders, (std::vector{TokenOrder::kFHW, TokenOrder::Tiles(2, 4, 4)}));
+  EXPECT_FALSE(ParseAttention("observe:p.json").error) << "a file has masses";
+  const AttentionSpec predict = ParseAttention("predict:budget=layer");
+  EXPECT_FALSE(predict.error);
   EXPECT_EQ(predict.mass, 0.95);
   EXPECT_EQ(predict.min, 0.05);
   EXPECT_EQ(predict.refresh, 1);
   EXPECT_EQ(predict.budget, MassBudget::kLayer);
-  EXPECT_EQ(ParseAttention("observe").budget, MassBudget::kRow);
+  EXPECT_EQ(ParseAttention("observe:mass=0.9").budget, MassBudget::kRow);
   EXPECT_TRUE(predict.file.empty());
   const AttentionSpec dials = ParseAttention("predict:p.json,mass=0.9,min=0.1,refresh=4,tail=none");
   EXPECT_EQ(dials.file, "p.json");
@@ -33,12 +44,31 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
 }
 
 TEST(AttentionSpec, TextReadsBack) {
-  for (const char* text :
-       {"dense", "mask:m.npy", "predict", "predict:mass=0.5,tail=none", "predict:p.json,min=0.25",
-        "observe:mass=0.8,at=3", "predict:mass=0.8,budget=row", "observe:budget=layer", "observe:p.json,refresh=7", "pattern+predict:p.json,refresh=never",
-        "pattern:p.json", "svg", "svg:density=0.5", "radial", "sta:density=0.2", "sparge",
-        "window:spatial", "window:temporal:density=0.4", "predict:tail=none,guard=0.5", "oracle",
-        "oracle:density=0.4,tail=none"}) {
+  for (const char* text : {"dense",
+                           "mask:m.npy",
+                           "predict",
+                           "predict:error=0.05,refresh=1",
+                           "observe",
+                           "observe:error=0.002,rows=8,orders=hwf+fhw,at=3",
+                           "predict:mass=0.95",
+                           "predict:mass=0.5,tail=none",
+                           "predict:p.json,min=0.25",
+                           "observe:mass=0.8,at=3",
+                           "predict:mass=0.8,budget=row",
+                           "observe:mass=0.99,budget=layer",
+                           "observe:p.json,refresh=7",
+                           "pattern+predict:p.json,refresh=never",
+                           "pattern:p.json",
+                           "svg",
+                           "svg:density=0.5",
+                           "radial",
+                           "sta:density=0.2",
+                           "sparge",
+                           "window:spatial",
+                           "window:temporal:density=0.4",
+                           "predict:mass=0.95,tail=none,guard=0.5",
+                           "oracle",
+                           "oracle:density=0.4,tail=none"}) {
     EXPECT_EQ(ParseAttention(text).Text(), text);
   }
 }
@@ -51,6 +81,11 @@ TEST(AttentionSpec, NamesWhatIsWrong) {
                            "mask:",
 
                            "predict:mass=2",
+                           "predict:error=0.1,mass=0.5",
+                           "observe:p.json,error=0.1",
+                           "predict:rows=0",
+                           "predict:orders=fhw+xyz",
+                           "svg:error=0.1",
                            "predict:mass=-0.1",
                            "predict:mass=0.5x",
                            "predict:at=3",

@@ -42,9 +42,8 @@ std::span<uint32_t> LayerBudget::AddLane(int64_t lane, int64_t q_blocks, int64_t
   return std::span(masses_).last(static_cast<size_t>(q_blocks * kv_blocks));
 }
 
-// The largest mass from which on all blocks together, with those that are kept already, hold the
-// share.
-uint32_t LayerBudget::Bound(Communicator& comm, double mass, const BlockMask& mask) const {
+uint32_t LayerBudget::Bound(Communicator& comm, FunctionRef<uint64_t(uint64_t sum)> wanted_of,
+                            const BlockMask& mask) const {
   std::vector<uint64_t> high(kHigh + 2);  // then what is kept already, and all
   for (const Row& row : rows_) {
     const auto masses = MassesOf(row);
@@ -55,7 +54,7 @@ uint32_t LayerBudget::Bound(Communicator& comm, double mass, const BlockMask& ma
     }
   }
   comm.AllReduce(std::span(high), Reduce::kSum);
-  const auto wanted = static_cast<uint64_t>(std::ceil(mass * static_cast<double>(high[kHigh + 1])));
+  const uint64_t wanted = wanted_of(high[kHigh + 1]);
   uint64_t held = high[kHigh];
   if (held >= wanted) return kWholeMass + 1;  // nothing more
   const uint32_t upper = LastHolding(std::span(high).first(kHigh), wanted, held);
@@ -72,16 +71,27 @@ uint32_t LayerBudget::Bound(Communicator& comm, double mass, const BlockMask& ma
   return upper << kLowBits | LastHolding(low, wanted, held);
 }
 
-void LayerBudget::Keep(Communicator& comm, const MassRule& rule, BlockMask& mask) const {
-  const uint32_t bound = rule.mass >= 1 ? 0 : std::max(Bound(comm, rule.mass, mask), 1U);
+void LayerBudget::KeepFrom(uint32_t bound, double min, BlockMask& mask) const {
   for (const Row& row : rows_) {
     const auto masses = MassesOf(row);
     for (size_t i = 0; i < masses.size(); ++i) {
       if (masses[i] >= bound) mask.Set(row.lane, row.q_block, static_cast<int64_t>(i));
     }
     const double one = 1.0 / static_cast<double>(masses.size());
-    KeepByMass(masses, {.mass = 0, .min = std::max(rule.min, one)}, row.lane, row.q_block, mask);
+    KeepByMass(masses, {.mass = 0, .min = std::max(min, one)}, row.lane, row.q_block, mask);
   }
+}
+
+void LayerBudget::Keep(Communicator& comm, const MassRule& rule, BlockMask& mask) const {
+  const auto share = [&](uint64_t sum) {
+    return static_cast<uint64_t>(std::ceil(rule.mass * static_cast<double>(sum)));
+  };
+  KeepFrom(rule.mass >= 1 ? 0 : std::max(Bound(comm, share, mask), 1U), rule.min, mask);
+}
+
+void LayerBudget::KeepAllBut(Communicator& comm, uint64_t left, BlockMask& mask) const {
+  const auto rest = [&](uint64_t sum) { return sum - std::min(sum, left); };
+  KeepFrom(std::max(Bound(comm, rest, mask), 1U), 0, mask);
 }
 
 }  // namespace equitile

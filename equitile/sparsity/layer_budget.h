@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "equitile/base/function_ref.h"
 #include "equitile/comm/communicator.h"
 #include "equitile/pattern/block_mask.h"
 #include "equitile/sparsity/mass_rule.h"
@@ -27,6 +28,8 @@ class LayerBudget {
   // rows hold, equal ones together; then in each row at least rule.min of the blocks, and one.
   // Blocks that are kept already count. Integers only: the same blocks on any number of ranks.
   void Keep(Communicator& comm, const MassRule& rule, BlockMask& mask) const;
+  // Collective. The same, until all that is not kept weighs `left` at most; in each row one block.
+  void KeepAllBut(Communicator& comm, uint64_t left, BlockMask& mask) const;
 
   int64_t Bytes() const { return static_cast<int64_t>(masses_.capacity() * sizeof(uint32_t)); }
 
@@ -38,7 +41,11 @@ class LayerBudget {
   std::span<const uint32_t> MassesOf(const Row& row) const {
     return std::span(masses_).subspan(row.first, row.count);
   }
-  uint32_t Bound(Communicator& comm, double mass, const BlockMask& mask) const;
+  // The largest mass from which on all blocks together, with those that are kept already, hold
+  // what is wanted of the sum of all.
+  uint32_t Bound(Communicator& comm, FunctionRef<uint64_t(uint64_t sum)> wanted_of,
+                 const BlockMask& mask) const;
+  void KeepFrom(uint32_t bound, double min, BlockMask& mask) const;
 
   std::vector<Row> rows_;
   std::vector<uint32_t> masses_;

@@ -33,8 +33,8 @@ std::vector<uint32_t> SomeMasses(uint64_t seed) {
 }
 
 // Rows in turn on ranks.
-BlockMask KeptOn(int32_t ranks, const std::vector<uint32_t>& masses, const MassRule& rule,
-                 const BlockMask& before) {
+BlockMask KeptBy(int32_t ranks, const std::vector<uint32_t>& masses, const BlockMask& before,
+                 const std::function<void(const LayerBudget&, Communicator&, BlockMask&)>& keep) {
   BlockMask kept = Empty();
   RunRanks(ranks, [&](Communicator& comm) {
     BlockMask mask = Empty();
@@ -45,11 +45,25 @@ BlockMask KeptOn(int32_t ranks, const std::vector<uint32_t>& masses, const MassR
       std::ranges::copy(before.Row(row / kRows, row % kRows),
                         mask.MutableRow(row / kRows, row % kRows).begin());
     }
-    budget.Keep(comm, rule, mask);
+    keep(budget, comm, mask);
     GatherRows(comm, mask);
     if (comm.rank() == 0) kept = mask;
   });
   return kept;
+}
+
+BlockMask KeptOn(int32_t ranks, const std::vector<uint32_t>& masses, const MassRule& rule,
+                 const BlockMask& before) {
+  return KeptBy(ranks, masses, before,
+                [&](const LayerBudget& budget, Communicator& comm, BlockMask& mask) {
+                  budget.Keep(comm, rule, mask);
+                });
+}
+
+// Whether the block is the heaviest of its row, which is always kept; of equal ones the first.
+bool LeadsItsRow(const std::vector<uint32_t>& masses, int64_t i) {
+  const auto row = masses.begin() + i / kColumns * kColumns;
+  return std::max_element(row, row + kColumns) == masses.begin() + i;
 }
 
 uint64_t Held(const BlockMask& mask, const std::vector<uint32_t>& masses, uint32_t from) {
@@ -80,12 +94,38 @@ TEST(LayerBudget, KeepsTheHeaviestOfAllRowsUntilTheyHoldTheShare) {
       }
       for (int64_t i = 0; i < std::ssize(masses); ++i) {
         const int64_t row = i / kColumns;
-        const bool heaviest =
-            std::max_element(masses.begin() + row * kColumns,
-                             masses.begin() + (row + 1) * kColumns) == masses.begin() + i;
         EXPECT_EQ(mask.Get(row / kRows, row % kRows, i % kColumns),
-                  heaviest || masses[static_cast<size_t>(i)] >= bound)
+                  LeadsItsRow(masses, i) || masses[static_cast<size_t>(i)] >= bound)
             << "seed " << seed << ", share " << share << ", block " << i;
+      }
+    }
+  }
+}
+
+TEST(LayerBudget, LeavesOutTheLightestThatFitAndNoMore) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const std::vector<uint32_t> masses = SomeMasses(seed);
+    const uint64_t total = std::accumulate(masses.begin(), masses.end(), uint64_t{0});
+    for (const uint64_t left : {uint64_t{0}, total / 10, total / 2, 2 * total}) {
+      const BlockMask mask = KeptBy(
+          3, masses, Empty(), [&](const LayerBudget& budget, Communicator& comm, BlockMask& kept) {
+            budget.KeepAllBut(comm, left, kept);
+          });
+      std::vector<uint32_t> sorted = masses;
+      std::sort(sorted.begin(), sorted.end());
+      uint64_t out = 0;
+      uint32_t bound = kWholeMass + 1;
+      for (const uint32_t mass : sorted) {
+        out += mass;
+        if (out <= left) continue;
+        bound = mass;  // equal ones are kept together
+        break;
+      }
+      for (int64_t i = 0; i < std::ssize(masses); ++i) {
+        const int64_t row = i / kColumns;
+        EXPECT_EQ(mask.Get(row / kRows, row % kRows, i % kColumns),
+                  LeadsItsRow(masses, i) || masses[static_cast<size_t>(i)] >= std::max(bound, 1U))
+            << "seed " << seed << ", left " << left << ", block " << i;
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/error_masks.h"
 #include "equitile/sparsity/observe_masks.h"
 #include "equitile/sparsity/oracle_masks.h"
 #include "equitile/sparsity/pattern_masks.h"
@@ -58,9 +59,32 @@ std::unique_ptr<MaskSource> Observed(const SparsityOptions& options, const Sourc
   return std::make_unique<ObserveMasks>(context, ShapeOf(context, spec.tail), observe);
 }
 
+// The home's order first: it moves no token. Then the two that keep frames or places together.
+std::vector<TokenOrder> OrdersFor(const AttentionSpec& spec, TokenOrder home) {
+  if (!spec.orders.empty()) return spec.orders;
+  std::vector<TokenOrder> orders{home};
+  for (const TokenOrder order : {TokenOrder::kFHW, TokenOrder::kHWF})
+    if (order != home) orders.push_back(order);
+  return orders;
+}
+
+std::unique_ptr<MaskSource> ByError(const SparsityOptions& options, const SourceContext& context) {
+  const AttentionSpec& spec = options.attention;
+  const bool observes = spec.kind == AttentionKind::kObserve;
+  ErrorOptions error;
+  error.error = *spec.error;
+  error.sampled_rows = spec.rows;
+  error.orders = OrdersFor(spec, context.token_grid.home);
+  error.first_step = observes ? options.ObservedStep() + 1 : 0;
+  error.refresh = spec.refresh;
+  error.share_passes = options.share_passes;
+  return std::make_unique<ErrorMasks>(context, ShapeOf(context, spec.tail), error);
+}
+
 std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceContext& context) {
   if (options.attention.ReadsMasks())
     return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
+  if (options.attention.error) return ByError(options, context);
   switch (options.attention.kind) {
     case AttentionKind::kDense:
       return std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid));

@@ -9,6 +9,20 @@ namespace {
 
 std::string NameOf(size_t layer) { return fmt::format("masks.{}", layer); }
 
+// As text: token orders have names.
+std::string OrdersText(const LaneMasks& masks) {
+  std::string text;
+  for (const TokenOrder order : masks.orders()) text += TokenOrderName(order) + ' ';
+  return text;
+}
+
+std::vector<TokenOrder> OrdersFromText(std::string_view text) {
+  std::vector<TokenOrder> orders;
+  for (size_t end; (end = text.find(' ')) != text.npos; text.remove_prefix(end + 1))
+    orders.push_back(ParseTokenOrder(text.substr(0, end)));
+  return orders;
+}
+
 }  // namespace
 
 LaneMasks MasksInForce::Use(int32_t layer) {
@@ -28,16 +42,18 @@ int64_t MasksInForce::Bytes() const {
   return bytes;
 }
 
-// Of each layer with masks: its age, then the words of its blocks.
+// Of each layer with masks: its age, the words of its blocks, then the orders of its lanes.
 SourceState MasksInForce::State() const {
   SourceState state;
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (layers_[i].age < 0) continue;
     const std::span<const uint64_t> words = layers_[i].masks.blocks().Words();
     std::vector<std::byte>& bytes = state[NameOf(i)];
-    bytes.resize(sizeof(int64_t) + words.size_bytes());
+    const std::string orders = OrdersText(layers_[i].masks);
+    bytes.resize(sizeof(int64_t) + words.size_bytes() + orders.size());
     std::memcpy(bytes.data(), &layers_[i].age, sizeof(int64_t));
     std::memcpy(bytes.data() + sizeof(int64_t), words.data(), words.size_bytes());
+    std::memcpy(bytes.data() + bytes.size() - orders.size(), orders.data(), orders.size());
   }
   return state;
 }
@@ -48,12 +64,18 @@ void MasksInForce::Restore(const SourceState& state) {
     if (found == state.end()) continue;
     BlockMask blocks(shape_.blocks().lanes(), shape_.blocks().grid());
     const size_t words = blocks.Words().size_bytes();
-    if (found->second.size() != sizeof(int64_t) + words) {
+    if (found->second.size() < sizeof(int64_t) + words) {
       throw InputError("[sparsity] the checkpoint's masks of layer {} are of another size", i);
     }
     std::memcpy(&layers_[i].age, found->second.data(), sizeof(int64_t));
     std::memcpy(blocks.MutableRow(0, 0).data(), found->second.data() + sizeof(int64_t), words);
-    layers_[i].masks = shape_.WithBlocks(std::move(blocks));
+    const auto* text =
+        reinterpret_cast<const char*>(found->second.data()) + sizeof(int64_t) + words;
+    layers_[i].masks =
+        LaneMasks({.blocks = std::move(blocks),
+                   .token_grid = token_grid_,
+                   .orders = OrdersFromText({text, found->second.size() - sizeof(int64_t) - words}),
+                   .tails = shape_.tails()});
   }
 }
 

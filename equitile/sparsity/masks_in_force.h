@@ -12,9 +12,12 @@ namespace equitile {
 
 class MasksInForce {
  public:
-  // shape: lanes, grid, orders and tails of all masks; its blocks are not looked at.
-  MasksInForce(LaneMasks shape, int64_t layers)
-      : shape_(std::move(shape)), layers_(static_cast<size_t>(layers)) {}
+  // shape: lanes, grid and tails of all masks, and their orders unless Set brings others; its
+  // blocks are not looked at. token_grid: of the video.
+  MasksInForce(LaneMasks shape, const TokenGrid& token_grid, int64_t layers)
+      : shape_(std::move(shape)),
+        token_grid_(token_grid),
+        layers_(static_cast<size_t>(layers)) {}
 
   // Computed steps since the layer's masks were made; -1: it has none.
   int64_t AgeOf(int32_t layer) const { return At(layer).age; }
@@ -35,6 +38,7 @@ class MasksInForce {
   const Layer& At(int32_t layer) const { return layers_[static_cast<size_t>(layer)]; }
 
   LaneMasks shape_;
+  TokenGrid token_grid_;
   std::vector<Layer> layers_;
 };
 

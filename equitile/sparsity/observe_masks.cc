@@ -13,7 +13,7 @@ ObserveMasks::ObserveMasks(const SourceContext& context, LaneMasks shape, Observ
     : context_(context),
       options_(std::move(options)),
       dense_(BlockMask::Dense(context.lanes, context.grid)),
-      masks_(std::move(shape), context.layers) {}
+      masks_(std::move(shape), context.token_grid, context.layers) {}
 
 bool ObserveMasks::Observes(const SelfAttentionCall& call) const {
   const int64_t age = masks_.AgeOf(call.layer);

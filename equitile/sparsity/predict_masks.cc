@@ -63,7 +63,7 @@ void SharePasses(BlockMask& mask) {
 PredictMasks::PredictMasks(const SourceContext& context, LaneMasks shape, PredictOptions options)
     : context_(context),
       options_(std::move(options)),
-      masks_(shape, context.layers),
+      masks_(shape, context.token_grid, context.layers),
       strips_(ProblemOf(context, shape), context.head_dim, *context.comm, *context.pool),
       scratch_(static_cast<size_t>(context.pool->Threads())),
       row_(scratch_.size()) {

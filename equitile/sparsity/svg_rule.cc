@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "equitile/base/error.h"
@@ -10,27 +11,26 @@
 namespace equitile {
 namespace {
 
-// softmax(scores) . values over the keys that `keeps` lets through.
+// The row's output over the blocks that `keeps` lets through.
 template <typename Keeps>
-void RowOutput(std::span<const float> scores, std::span<const float> values, Keeps&& keeps,
+void RowOutput(const BlockPartials& partials, int64_t row, Keeps&& keeps,
                std::vector<double>& output) {
-  const size_t dim = values.size() / scores.size();
   double most = -INFINITY, sum = 0;
-  for (size_t key = 0; key < scores.size(); ++key)
-    if (keeps(key)) most = std::max<double>(most, scores[key]);
-  output.assign(dim, 0);
-  for (size_t key = 0; key < scores.size(); ++key) {
-    if (!keeps(key)) continue;
-    const double weight = std::exp(scores[key] - most);
+  for (int64_t block = 0; block < partials.Blocks(); ++block)
+    if (keeps(block)) most = std::max<double>(most, partials.LogSum(row, block));
+  std::ranges::fill(output, 0);
+  for (int64_t block = 0; block < partials.Blocks(); ++block) {
+    if (!keeps(block)) continue;
+    const double weight = std::exp(double{partials.LogSum(row, block)} - most);
+    const float* part = partials.Output(row, block);
     sum += weight;
-    for (size_t i = 0; i < dim; ++i) output[i] += weight * values[key * dim + i];
+    for (size_t i = 0; i < output.size(); ++i) output[i] += weight * double{part[i]};
   }
   for (double& value : output) value /= sum;
 }
 
 // [tokens at home]: the block in which a token lies in this order.
-std::vector<int64_t> BlockOfToken(const BlockMask& mask, const TokenGrid& grid, TokenOrder order) {
-  const std::vector<int32_t> at = TokenAtPosition(grid, order);
+std::vector<int64_t> BlockOfToken(const BlockMask& mask, std::span<const int32_t> at) {
   std::vector<int64_t> block(at.size());
   for (size_t p = 0; p < at.size(); ++p)
     block[static_cast<size_t>(at[p])] = static_cast<int64_t>(p) / mask.grid().block_tokens;
@@ -38,22 +38,29 @@ std::vector<int64_t> BlockOfToken(const BlockMask& mask, const TokenGrid& grid, 
 }
 
 double SquareError(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
-                   TokenOrder order) {
-  const std::vector<int64_t> block = BlockOfToken(mask, grid, order);
-  std::vector<double> whole, sparse;
-  double error = 0;
-  for (size_t row = 0; row < sample.tokens.size(); ++row) {
-    const int64_t q_block = block[static_cast<size_t>(sample.tokens[row])];
-    const auto scores = sample.scores.subspan(row * block.size(), block.size());
+                   TokenOrder order, ThreadPool& pool, BlockPartials& partials) {
+  const std::vector<int32_t> at = TokenAtPosition(grid, order);
+  const std::vector<int64_t> block = BlockOfToken(mask, at);
+  const size_t dim = sample.queries.size() / sample.tokens.size();
+  partials.Compute({.k = sample.keys.data(),
+                    .v = sample.values.data(),
+                    .token_at_position = at.data(),
+                    .grid = mask.grid(),
+                    .head_dim = static_cast<int64_t>(dim),
+                    .scale = sample.scale},
+                   sample.queries, pool);
+  std::vector<double> errors(sample.tokens.size(), 0);
+  pool.ParallelFor(std::ssize(sample.tokens), [&](int64_t row, int) {
+    std::vector<double> whole(dim), sparse(dim);
+    const int64_t q_block = block[static_cast<size_t>(sample.tokens[static_cast<size_t>(row)])];
     RowOutput(
-        scores, sample.values, [](size_t) { return true; }, whole);
+        partials, row, [](int64_t) { return true; }, whole);
     RowOutput(
-        scores, sample.values, [&](size_t key) { return mask.Get(0, q_block, block[key]); },
-        sparse);
-    for (size_t i = 0; i < whole.size(); ++i)
-      error += (whole[i] - sparse[i]) * (whole[i] - sparse[i]);
-  }
-  return error;
+        partials, row, [&](int64_t j) { return mask.Get(0, q_block, j); }, sparse);
+    for (size_t i = 0; i < dim; ++i)
+      errors[static_cast<size_t>(row)] += (whole[i] - sparse[i]) * (whole[i] - sparse[i]);
+  });
+  return std::accumulate(errors.begin(), errors.end(), 0.0);
 }
 
 }  // namespace
@@ -97,12 +104,11 @@ std::vector<int64_t> SvgSampledTokens(const TokenGrid& grid, const SvgOptions& o
   return {tokens.begin(), tokens.end()};
 }
 
-TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid) {
-  const auto rows = static_cast<int64_t>(sample.tokens.size());
-  EQ_CHECK(std::ssize(sample.scores) == rows * grid.Tokens() &&
-           mask.grid().q_tokens == grid.Tokens());
-  const double spatial = SquareError(sample, mask, grid, TokenOrder::kFHW);
-  const double temporal = SquareError(sample, mask, grid, TokenOrder::kHWF);
+TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
+                          ThreadPool& pool, BlockPartials& partials) {
+  EQ_CHECK(mask.grid().q_tokens == grid.Tokens() && sample.keys.size() == sample.values.size());
+  const double spatial = SquareError(sample, mask, grid, TokenOrder::kFHW, pool, partials);
+  const double temporal = SquareError(sample, mask, grid, TokenOrder::kHWF, pool, partials);
   if (!std::isfinite(spatial) || !std::isfinite(temporal))
     throw InputError(
         "[sparsity] sampled rows give {} and {}: queries, keys or values are not finite", spatial,

@@ -1,13 +1,15 @@
 // Sparse VideoGen's choice per head (SVG1: arXiv 2502.01776, svg-project/Sparse-VideoGen 5ce7b01,
 // its rule for Wan): one band with a sink, laid along frames or along places, whichever does less
-// harm to a few sampled rows. The rule alone; whoever has the tensors brings scores and values.
+// harm to a few sampled rows. The rule alone; whoever has the tensors brings their rows.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "equitile/base/thread_pool.h"
 #include "equitile/pattern/block_mask.h"
+#include "equitile/sparsity/block_partials.h"
 
 namespace equitile {
 
@@ -28,15 +30,17 @@ std::vector<int64_t> SvgSampledTokens(const TokenGrid& grid, const SvgOptions& o
 
 // One head. Keys and values as they lie at home.
 struct SvgSample {
-  std::span<const int64_t> tokens;  // [rows] at home
-  std::span<const float> scores;    // [rows, tokens]: scaled products of query and key
-  std::span<const float> values;    // [tokens, head_dim]
+  std::span<const int64_t> tokens;      // [rows] at home
+  std::span<const float> queries;       // [rows, head_dim]
+  std::span<const float> keys, values;  // [tokens, head_dim]
+  float scale = 0;
 };
 
 // fhw (a spatial head) or hwf (a temporal one): under whose mask the outputs of the sampled rows
 // have the smaller mean square error; fhw if equal. Theirs judges by bands of two frames whatever
 // the density; here by the mask that is used. Throws InputError for scores or values that are not
 // finite.
-TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid);
+TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
+                          ThreadPool& pool, BlockPartials& partials);
 
 }  // namespace equitile

@@ -71,27 +71,33 @@ TEST(SvgRule, FindsWhatAHeadLooksAt) {
     const SvgOptions options = {.density = 0.3};
     const BlockMask mask = SvgMask(grid, 16, options);
     const std::vector<int64_t> tokens = SvgSampledTokens(grid, options);
+    // Queries and keys say where they look: one dim per place, or per frame.
+    constexpr int64_t kDim = 64;
     const Rng rng(7);
     std::vector<float> values;
-    for (int64_t i = 0; i < grid.Tokens() * 4; ++i)
+    for (int64_t i = 0; i < grid.Tokens() * kDim; ++i)
       values.push_back(rng.NormalAt(static_cast<uint64_t>(i)));
+    ThreadPool pool(2);
+    BlockPartials partials;
     for (bool temporal : {false, true}) {
-      std::vector<float> scores;
-      for (int64_t q : tokens) {
-        for (int64_t k = 0; k < grid.Tokens(); ++k) {
-          const int64_t a = cell[static_cast<size_t>(q)], b = cell[static_cast<size_t>(k)];
-          scores.push_back((temporal ? a % 64 == b % 64 : a / 64 == b / 64) ? 10.0f : 0.0f);
-        }
+      std::vector<float> keys(values.size(), 0.0f), queries;
+      for (int64_t token = 0; token < grid.Tokens(); ++token) {
+        const int64_t at = cell[static_cast<size_t>(token)];
+        keys[static_cast<size_t>(token * kDim + (temporal ? at % 64 : at / 64))] = 1.0f;
       }
-      EXPECT_EQ(ChooseSvgOrder({tokens, scores, values}, mask, grid),
+      for (int64_t token : tokens)
+        queries.insert(queries.end(), keys.begin() + token * kDim,
+                       keys.begin() + (token + 1) * kDim);
+      SvgSample sample{tokens, queries, keys, values, 10.0f};
+      EXPECT_EQ(ChooseSvgOrder(sample, mask, grid, pool, partials),
                 temporal ? TokenOrder::kHWF : TokenOrder::kFHW);
-      scores[5] = NAN;
-      EXPECT_THROW(ChooseSvgOrder({tokens, scores, values}, mask, grid), InputError);
+      queries[5] = NAN;
+      EXPECT_THROW(ChooseSvgOrder(sample, mask, grid, pool, partials), InputError);
+      // Nothing to choose: spatial.
+      const std::vector<float> even(keys.size(), 0.0f), ones(values.size(), 1.0f);
+      sample = {tokens, std::span(even).first(queries.size()), even, ones, 10.0f};
+      EXPECT_EQ(ChooseSvgOrder(sample, mask, grid, pool, partials), TokenOrder::kFHW);
     }
-    // Nothing to choose: spatial.
-    const std::vector<float> even(tokens.size() * static_cast<size_t>(grid.Tokens()), 0.0f),
-        ones(values.size(), 1.0f);
-    EXPECT_EQ(ChooseSvgOrder({tokens, even, ones}, mask, grid), TokenOrder::kFHW);
   }
 }
 

@@ -17,7 +17,7 @@ FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 
 SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
            "observe:mass=0.5,tail=none,at=1,refresh=2", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg", "radial", "sta",
            "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "oracle:density=0.4",
-           "predict:p.json,mass=0.5", "observe:p.json,mass=0.5"]
+           "predict:p.json,mass=0.5", "observe:p.json,mass=0.5", "predict:error=0.05,refresh=2", "observe:error=0.1,orders=hwf+tiles:2x3x4"]
 MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
          {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
 
@@ -89,6 +89,7 @@ def test_all_of_the_mass_is_dense_bit_for_bit(generate, tmp_path):
     dense = latents(generate, tmp_path)
     assert latents(generate, tmp_path, "--attention", "predict:mass=1") == dense
     assert latents(generate, tmp_path, "--attention", "observe:mass=1", "--ranks", 2) == dense
+    assert latents(generate, tmp_path, "--attention", "predict:error=0") == dense
     assert latents(generate, tmp_path, "--attention", "predict:mass=0.5", "--dense-steps", "100%") == dense
     assert latents(generate, tmp_path, "--attention", "predict:mass=0.5", "--dense-layers", 6) == dense
     assert latents(generate, tmp_path, "--cache", "easy:1e-9") == dense
@@ -117,6 +118,8 @@ def killed_after(tmp_path, steps, *args):
 
 @pytest.mark.parametrize("flags", [["--attention", "observe:mass=0.6", "--cache", "easy:0.5"],
                                    ["--attention", "predict:mass=0.6,refresh=3", "--dense-steps", 1],
+                                   ["--attention", "predict:error=0.05,refresh=3", "--dense-steps", 1],
+                                   ["--attention", "observe:error=0.05", "--token-order", "hilbert"],
                                    ["--attention", "observe:mass=0.6,at=2,refresh=2", "--share-passes"],
                                    ["--attention", "observe:mass=0.6", "--token-order", "hilbert"],
                                    ["--attention", "predict:mass=0.6,refresh=3", "--token-order", "tiles:2x3x4"]])

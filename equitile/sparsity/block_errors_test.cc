@@ -1,0 +1,216 @@
+#include "equitile/sparsity/block_errors.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "equitile/base/rng.h"
+#include "equitile/pattern/token_grid.h"
+
+namespace equitile {
+namespace {
+
+constexpr int64_t kDim = 16;
+
+// A lane whose last block is ragged.
+struct Lane {
+  TokenGrid token_grid{.frames = 5, .height = 6, .width = 7};
+  TokenOrder order = TokenOrder::kHWF;
+  std::vector<int32_t> at = TokenAtPosition(token_grid, order);
+  BlockGrid grid{.q_tokens = 210, .kv_tokens = 210, .block_tokens = 32};
+  std::vector<float> q, k, v;  // by token
+  float scale = 0.25f;
+
+  explicit Lane(float key_scale = 1.0f) {
+    const Rng rng(3);
+    for (uint64_t i = 0; i < 210 * kDim; ++i) {
+      q.push_back(rng.NormalAt(3 * i));
+      k.push_back(key_scale * rng.NormalAt(3 * i + 1));
+      v.push_back(rng.NormalAt(3 * i + 2));
+    }
+  }
+  LaneKeys Keys() const {
+    return {.k = k.data(),
+            .v = v.data(),
+            .token_at_position = at.data(),
+            .grid = grid,
+            .head_dim = kDim,
+            .scale = scale};
+  }
+  const float* Query(int64_t position) const {
+    return q.data() + at[static_cast<size_t>(position)] * kDim;
+  }
+  std::vector<float> Queries(std::span<const int64_t> positions) const {
+    std::vector<float> rows;
+    for (const int64_t position : positions)
+      rows.insert(rows.end(), Query(position), Query(position) + kDim);
+    return rows;
+  }
+};
+
+double Dot(const float* a, const float* b) {
+  double sum = 0;
+  for (int64_t i = 0; i < kDim; ++i) sum += double{a[i]} * double{b[i]};
+  return sum;
+}
+
+// Sum of exponentials and of exponentials times values, over one block.
+struct Sums {
+  double weight = 0;
+  std::vector<double> value = std::vector<double>(kDim, 0.0);
+
+  void Add(double logit, const float* row, double share = 1) {
+    weight += std::exp(logit);
+    for (size_t i = 0; i < kDim; ++i) value[i] += share * std::exp(logit) * double{row[i]};
+  }
+};
+
+Sums OfBlock(const Lane& lane, int64_t position, int64_t block) {
+  Sums sums;
+  const Range keys = lane.grid.KvBlockTokens(block);
+  for (int64_t key = keys.begin; key < keys.end; ++key)
+    sums.Add(double{lane.scale} * Dot(lane.Query(position), lane.Keys().KeyAt(key)),
+             lane.Keys().ValueAt(key));
+  return sums;
+}
+
+Sums OfMean(const Lane& lane, int64_t position, int64_t block) {
+  const Range keys = lane.grid.KvBlockTokens(block);
+  std::vector<float> k(kDim, 0), v(kDim, 0);
+  for (int64_t key = keys.begin; key < keys.end; ++key) {
+    for (size_t i = 0; i < kDim; ++i) {
+      k[i] += lane.Keys().KeyAt(key)[i] / static_cast<float>(keys.size());
+      v[i] += lane.Keys().ValueAt(key)[i] / static_cast<float>(keys.size());
+    }
+  }
+  Sums sums;
+  sums.Add(double{lane.scale} * Dot(lane.Query(position), k.data()) +
+               std::log(static_cast<double>(keys.size())),
+           v.data());
+  return sums;
+}
+
+// The output of a query when one block stands there as its mean, or not at all; -1: none does.
+std::vector<double> Output(const Lane& lane, int64_t position, int64_t left_out, Tail tail) {
+  std::vector<double> value(kDim, 0);
+  double weight = 0;
+  for (int64_t block = 0; block < lane.grid.KvBlocks(); ++block) {
+    if (block == left_out && tail == Tail::kNone) continue;
+    const Sums sums =
+        block == left_out ? OfMean(lane, position, block) : OfBlock(lane, position, block);
+    weight += sums.weight;
+    for (size_t i = 0; i < kDim; ++i) value[i] += sums.value[i];
+  }
+  for (double& x : value) x /= weight;
+  return value;
+}
+
+TEST(BlockPartials, AreSoftmaxOfEachBlockAlone) {
+  const Lane lane(3.0f);
+  const std::vector<int64_t> positions{0, 31, 32, 200, 209};
+  ThreadPool pool(2);
+  BlockPartials partials;
+  partials.Compute(lane.Keys(), lane.Queries(positions), pool);
+  ASSERT_EQ(partials.Rows(), 5);
+  ASSERT_EQ(partials.Blocks(), 7);
+  for (int64_t row = 0; row < 5; ++row) {
+    double all = 0;
+    for (int64_t block = 0; block < 7; ++block) {
+      const Sums sums = OfBlock(lane, positions[static_cast<size_t>(row)], block);
+      all += sums.weight;
+      EXPECT_NEAR(partials.LogSum(row, block), std::log(sums.weight), 1e-5);
+      for (size_t i = 0; i < kDim; ++i)
+        EXPECT_NEAR(partials.Output(row, block)[i], sums.value[i] / sums.weight, 1e-5);
+    }
+    EXPECT_NEAR(partials.LogSumOfRow(row), std::log(all), 1e-5);
+  }
+}
+
+TEST(BlockErrors, SampleIsSpreadOverEveryBlock) {
+  const BlockGrid grid{.q_tokens = 66, .kv_tokens = 66, .block_tokens = 32};
+  EXPECT_EQ(SampledPositions(grid, 4),
+            (std::vector<int64_t>{4, 12, 20, 28, 36, 44, 52, 60, 64, 65}));
+  std::vector<int64_t> all(66);
+  std::iota(all.begin(), all.end(), int64_t{0});
+  EXPECT_EQ(SampledPositions(grid, 32), all);
+}
+
+// Blocks of few tokens among many hold little, so that what is neglected is small beside the error.
+TEST(BlockErrors, AreWhatLeavingABlockOutDoes) {
+  const Lane lane;
+  ThreadPool pool(2);
+  BlockPartials partials;
+  for (const Tail tail : {Tail::kNone, Tail::kMean}) {
+    for (const int64_t rows : {1, 4, 32}) {
+      const std::vector<int64_t> positions = SampledPositions(lane.grid, rows);
+      const BlockErrors found =
+          ErrorsOf(lane.Keys(), lane.Queries(positions), rows, tail, pool, partials);
+      std::vector<double> exact(found.errors.size(), 0);
+      double squares = 0;
+      for (const int64_t position : positions) {
+        const int64_t q_block = position / 32;
+        const Range tokens = lane.grid.QBlockTokens(q_block);
+        const double weight =
+            static_cast<double>(tokens.size()) / static_cast<double>(std::min(rows, tokens.size()));
+        const std::vector<double> whole = Output(lane, position, -1, tail);
+        for (const double x : whole) squares += weight * x * x;
+        for (int64_t block = 0; block < 7; ++block) {
+          const std::vector<double> without = Output(lane, position, block, tail);
+          for (size_t i = 0; i < kDim; ++i) {
+            exact[static_cast<size_t>(q_block * 7 + block)] +=
+                weight * (without[i] - whole[i]) * (without[i] - whole[i]);
+          }
+        }
+      }
+      EXPECT_NEAR(found.squares, squares, 1e-4 * squares);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        // Leaving out a share p moves the output by 1 / (1 - p) more than to first order.
+        EXPECT_NEAR(std::sqrt(found.errors[i]), std::sqrt(exact[i]), 0.3 * std::sqrt(exact[i]))
+            << "tail " << static_cast<int>(tail) << ", rows " << rows << ", block " << i;
+      }
+    }
+  }
+}
+
+TEST(BlockErrors, AnEvenBlockMayBeItsMean) {
+  Lane lane;
+  for (int64_t position = 64; position < 96; ++position) {  // block 2: one key, one value
+    for (int64_t i = 0; i < kDim; ++i) {
+      const auto token = static_cast<int64_t>(lane.at[static_cast<size_t>(position)]);
+      lane.k[static_cast<size_t>(token * kDim + i)] = 0.5f;
+      lane.v[static_cast<size_t>(token * kDim + i)] = 2.0f;
+    }
+  }
+  ThreadPool pool(1);
+  BlockPartials partials;
+  const std::vector<float> queries = lane.Queries(SampledPositions(lane.grid, 4));
+  const BlockErrors mean = ErrorsOf(lane.Keys(), queries, 4, Tail::kMean, pool, partials);
+  const BlockErrors none = ErrorsOf(lane.Keys(), queries, 4, Tail::kNone, pool, partials);
+  for (size_t row = 0; row < 7; ++row) {
+    EXPECT_LT(mean.errors[row * 7 + 2], 1e-8);
+    EXPECT_GT(none.errors[row * 7 + 2], 1e-2);
+  }
+}
+
+TEST(BlockErrors, DoNotDependOnThreads) {
+  const Lane lane(2.0f);
+  ThreadPool one(1), three(3);
+  BlockPartials partials;
+  const std::vector<float> queries = lane.Queries(SampledPositions(lane.grid, 3));
+  const BlockErrors a = ErrorsOf(lane.Keys(), queries, 3, Tail::kMean, one, partials);
+  const BlockErrors b = ErrorsOf(lane.Keys(), queries, 3, Tail::kMean, three, partials);
+  EXPECT_EQ(a.errors, b.errors);
+  EXPECT_EQ(a.squares, b.squares);
+}
+
+TEST(BlockErrors, FewestBlocksThatKeepTheRestSmall) {
+  const std::vector<float> errors{5, 1, 3, 0, 2};
+  EXPECT_EQ(BlocksNeeded(errors, 0), 4);
+  EXPECT_EQ(BlocksNeeded(errors, 2.9), 3);
+  EXPECT_EQ(BlocksNeeded(errors, 3), 2);
+  EXPECT_EQ(BlocksNeeded(errors, 11), 0);
+}
+
+}  // namespace
+}  // namespace equitile

@@ -1,0 +1,193 @@
+#include "equitile/sparsity/error_masks.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "equitile/base/error.h"
+#include "equitile/sparsity/sparsity_testing.h"
+
+namespace equitile {
+namespace {
+
+using testing::LayerCase;
+using testing::LayerWorld;
+using testing::OnRanks;
+
+ErrorOptions SomeOptions() {
+  ErrorOptions options;
+  options.error = 0.2;
+  options.orders = {TokenOrder::kFHW, TokenOrder::kHWF};
+  return options;
+}
+
+LaneMasks ShapeOf(const LayerCase& test, Tail tail = Tail::kMean) {
+  return LaneMasks({.blocks = BlockMask(test.lanes, test.Grid()),
+                    .token_grid = test.token_grid,
+                    .orders = {},
+                    .tails = std::vector<Tail>(static_cast<size_t>(test.lanes.Count()), tail)});
+}
+
+// Masks of layer 1 in every step; on every rank the same.
+std::vector<LaneMasks> MasksOf(const LayerWorld& world, const ErrorOptions& options, int32_t ranks,
+                               Tail tail = Tail::kMean) {
+  std::vector<LaneMasks> all;
+  std::mutex mutex;
+  OnRanks(ranks, [&](Communicator& comm) {
+    ThreadPool pool(2);
+    ErrorMasks source(world.Context(comm, pool), ShapeOf(world.test(), tail), options);
+    std::vector<LaneMasks> mine;
+    for (int32_t step = 0; step < world.test().steps; ++step) {
+      world.Call(comm, step, 1, nullptr,
+                 [&](const SelfAttentionCall& call) { mine.push_back(source.MaskFor(call)); });
+    }
+    const std::lock_guard lock(mutex);
+    if (all.empty()) all = mine;
+    EXPECT_EQ(all, mine) << "rank " << comm.rank();
+  });
+  return all;
+}
+
+TEST(ErrorMasks, AreTheSameOnAnyRanks) {
+  const LayerWorld world{LayerCase{}};
+  for (const bool share : {false, true}) {
+    ErrorOptions options = SomeOptions();
+    options.share_passes = share;
+    const std::vector<LaneMasks> one = MasksOf(world, options, 1);
+    EXPECT_LT(one[0].blocks().Density(), 1.0);
+    EXPECT_GT(one[0].blocks().Density(), 0.1);
+    for (const int32_t ranks : {2, 3, 5, 8})
+      EXPECT_EQ(MasksOf(world, options, ranks), one) << ranks;
+  }
+}
+
+// What is left out fits into the budget, and one more block would not.
+TEST(ErrorMasks, SpendTheWholeBudgetAndNoMore) {
+  const LayerWorld world{LayerCase{}};
+  const LayerCase& test = world.test();
+  ErrorOptions options = SomeOptions();
+  options.orders = {TokenOrder::kFHW};
+  options.sampled_rows = 32;
+  for (const Tail tail : {Tail::kNone, Tail::kMean}) {
+    const BlockMask mask = MasksOf(world, options, 2, tail)[0].blocks();
+    const std::vector<int32_t> at = TokenAtPosition(test.token_grid, TokenOrder::kFHW);
+    ThreadPool pool(1);
+    BlockPartials partials;
+    double left = 0, squares = 0, lightest = INFINITY;
+    for (int64_t lane = 0; lane < test.lanes.Count(); ++lane) {
+      const LaneKeys keys{.k = world.Row(1, 1, lane, 0),
+                          .v = world.Row(2, 1, lane, 0),
+                          .token_at_position = at.data(),
+                          .grid = test.Grid(),
+                          .head_dim = test.head_dim,
+                          .scale = 0.25f};
+      const std::span queries(world.Row(0, 1, lane, 0),
+                              static_cast<size_t>(test.Tokens() * test.head_dim));
+      const BlockErrors found = ErrorsOf(keys, queries, 32, tail, pool, partials);
+      squares += found.squares;
+      for (int64_t i = 0; i < std::ssize(found.errors); ++i) {
+        const double error = double{found.errors[static_cast<size_t>(i)]};
+        if (mask.Get(lane, i / mask.KvBlocks(), i % mask.KvBlocks()))
+          lightest = std::min(lightest, error);
+        else
+          left += error;
+      }
+    }
+    EXPECT_LT(mask.Density(), 0.95);
+    EXPECT_LE(left, 0.04 * squares * 1.01);
+    EXPECT_GT(left + lightest, 0.04 * squares * 0.99);
+  }
+}
+
+// Head 0 looks at its own frame, head 1 at its own place.
+TEST(ErrorMasks, EveryHeadInTheOrderThatNeedsFewestBlocks) {
+  LayerCase test;
+  test.lanes = {.batch = 1, .heads = 2};
+  test.token_grid = {.frames = 8, .height = 4, .width = 8};
+  test.head_dim = 32;
+  LayerWorld world{test};
+  for (int64_t head = 0; head < 2; ++head) {
+    for (int64_t token = 0; token < test.Tokens(); ++token) {
+      const int64_t seen = head == 0 ? token / 32 : token % 32;
+      for (int64_t i = 0; i < 32; ++i) {
+        const auto at = static_cast<size_t>(((2 + head) * test.Tokens() + token) * 32 + i);
+        world.values(0)[at] = world.values(1)[at] = i == seen ? 7.0f : 0.0f;
+      }
+    }
+  }
+  ErrorOptions options = SomeOptions();
+  options.error = 0.05;
+  const LaneMasks masks = MasksOf(world, options, 1)[0];
+  EXPECT_EQ(masks.orders(), (std::vector{TokenOrder::kFHW, TokenOrder::kHWF}));
+  EXPECT_LT(masks.blocks().Density(), 0.3);
+  // Only fhw: the second head needs many.
+  options.orders = {TokenOrder::kFHW};
+  EXPECT_GT(MasksOf(world, options, 1)[0].blocks().Density(), masks.blocks().Density());
+}
+
+TEST(ErrorMasks, NoErrorIsDense) {
+  const LayerWorld world{LayerCase{}};
+  ErrorOptions options = SomeOptions();
+  options.error = 0;
+  const LaneMasks masks = MasksOf(world, options, 2)[0];
+  EXPECT_EQ(masks, LaneMasks(BlockMask::Dense(world.test().lanes, world.test().Grid())));
+}
+
+TEST(ErrorMasks, AreDenseAtFirstAndMadeAnewEverySoManySteps) {
+  LayerWorld world{LayerCase{}};
+  ErrorOptions options = SomeOptions();
+  options.first_step = 2;
+  const std::vector<LaneMasks> once = MasksOf(world, options, 1);
+  EXPECT_EQ(once[1].blocks().Density(), 1.0);
+  EXPECT_LT(once[2].blocks().Density(), 1.0);
+  options.first_step = 0;
+  options.refresh = 2;
+  SoloCommunicator comm;
+  ThreadPool pool(1);
+  ErrorMasks source(world.Context(comm, pool), ShapeOf(world.test()), options);
+  std::vector<LaneMasks> masks;
+  for (int32_t step = 0; step < 4; ++step) {
+    world.Call(comm, step, 1, nullptr,
+               [&](const SelfAttentionCall& call) { masks.push_back(source.MaskFor(call)); });
+    for (float& value : world.values(1)) value *= 1.5f;
+  }
+  EXPECT_EQ(masks[0], masks[1]);
+  EXPECT_NE(masks[1], masks[2]);
+  EXPECT_EQ(masks[2], masks[3]);
+}
+
+TEST(ErrorMasks, GoOnFromACheckpointWithTheirOrders) {
+  const LayerWorld world{LayerCase{}};
+  SoloCommunicator comm;
+  ThreadPool pool(1);
+  ErrorOptions options = SomeOptions();
+  options.orders = {TokenOrder::kHWF, TokenOrder::Tiles(2, 3, 4)};
+  ErrorMasks before(world.Context(comm, pool), ShapeOf(world.test()), options);
+  ErrorMasks after(world.Context(comm, pool), ShapeOf(world.test()), options);
+  LaneMasks made, restored;
+  world.Call(comm, 0, 1, nullptr,
+             [&](const SelfAttentionCall& call) { made = before.MaskFor(call); });
+  after.Restore(before.State());
+  LayerWorld other{LayerCase{}, 2};
+  other.Call(comm, 1, 1, nullptr,
+             [&](const SelfAttentionCall& call) { restored = after.MaskFor(call); });
+  EXPECT_EQ(restored, made);
+  EXPECT_FALSE(made.orders().empty());
+}
+
+TEST(ErrorMasks, RefuseWhatIsNotFinite) {
+  LayerWorld world{LayerCase{}};
+  world.values(1)[static_cast<size_t>(world.test().lanes.Count() * world.test().Tokens() *
+                                      world.test().head_dim) +
+                  5] = NAN;
+  SoloCommunicator comm;
+  ThreadPool pool(1);
+  ErrorMasks source(world.Context(comm, pool), ShapeOf(world.test()), SomeOptions());
+  world.Call(comm, 0, 1, nullptr, [&](const SelfAttentionCall& call) {
+    EXPECT_THROW(source.MaskFor(call), InputError);
+  });
+}
+
+}  // namespace
+}  // namespace equitile
