@@ -6,7 +6,7 @@ import json
 from curve_table import AGAIN, FIXED, OURS, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
-           "predict, no means": "#9bc4ad", "observe, no means": "#a8d8b9", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
+           "observe, no means": "#a8d8b9", "observe, by mass": "#b5c99a", "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
            "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
 
 
@@ -50,10 +50,10 @@ def about(data):
 def cost_section(data):
     rows = [[one["model"], percent(one["predict_masks"]), percent(one["predict_plans"]), number(one["predict_density"], 2),
              number(one["predict_attention"], 3), percent(one["observe_of_attention"]), percent(one["observe_of_step"])] for one in data["models"]]
-    return ("## What masks cost\n\n" + about(data) + "\nMasks and plans of a predicted step over the attention of a dense one, medians over steps, layers and "
-            f"{data['models'][0]['runs']} runs; the time that `observe` adds to the one step that it watches, over the attention and over the whole of that step. "
-            "Asked: masks and plans 1 % with the 1.3B shape, 3 % with wan-mini; watching 5 % of the step.\n\n" +
-            table(["model", "masks", "plans", "density", "attention then", "watching / attention", "watching / step"], rows))
+    return ("## What masks cost\n\n" + about(data) + "\nMasks and plans of `predict` per step (masks are made in one of four), over the attention of a dense step, medians over layers and "
+            f"{data['models'][0]['runs']} runs; masks that `observe` makes once, over the attention and over the whole of one dense step. "
+            "Asked: masks and plans 1 % with the 1.3B shape, 3 % with wan-mini; `observe` 5 % of a step.\n\n" +
+            table(["model", "masks", "plans", "density", "attention then", "observe / attention", "observe / step"], rows))
 
 
 def density_section(data):
@@ -187,7 +187,7 @@ def chart(data):
         ones = [one for one in shown if one["source"] == source]
         strong = source in OURS
         out.append(left.line([(one["speed"]["mean"], one["psnr"]["mean"]) for one in ones if one["speed"]], colour, strong))
-        if "cache" not in source:
+        if "cache" not in source and "quality" not in source:
             out.append(right.line(sorted((one["density"], one["psnr"]["mean"]) for one in ones if one["density"] is not None), colour, strong))
     named = [source for source in COLOURS if any(one["source"] == source for one in shown)]
     for i, source in enumerate(named):
@@ -205,7 +205,7 @@ def write(out):
     curve, longer = (with_speed(read(name), read(speed)) for name, speed in SPEED_OF.items())
     perceptual = read("perceptual") or {}
     page = ["# Sparse attention: speed and likeness\n",
-            "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours, `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "
+            "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours ([by what rule](../design/0016-sources-of-masks.md)), `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "
             "published ([how they are built](../design/0015-patterns.md)). Likeness is to our own dense video: the same trajectory, not taste.\n"]
     picture = curve and chart(curve)
     if picture:

@@ -35,41 +35,47 @@ std::vector<float> MeansOf(const LaneKeys& keys, const float* rows) {
   return means;
 }
 
+// What a thread needs for one query.
+struct Scratch {
+  std::vector<float> shares;  // [kv blocks]
+  std::vector<float> output;  // [head_dim]
+};
+
 // One query: adds weight * errors to `errors` [kv blocks], and returns the square of its output.
 // With o_j and p_j the output and share of block j, O = sum p_j o_j, and ^p_j, ^o_j those of its
 // mean: leaving j out moves O by  p_j (o_j - O) - ^p_j (^o_j - O),  to first order.
 double AddErrors(const LaneKeys& keys, const BlockPartials& partials, const Means& means,
-                 int64_t row, const float* query, double weight, float* errors,
-                 std::vector<float>& output) {
+                 int64_t row, const float* query, double weight, float* errors, Scratch& scratch) {
   const int64_t dim = keys.head_dim;
-  const double log_sum = partials.LogSumOfRow(row);
-  output.assign(static_cast<size_t>(dim), 0);
-  const auto share = [&](double logit) { return static_cast<float>(std::exp(logit - log_sum)); };
+  scratch.shares.resize(static_cast<size_t>(partials.Blocks()));
+  scratch.output.assign(static_cast<size_t>(dim), 0);
+  const double log_sum = partials.Shares(row, scratch.shares);
+  float* whole = scratch.output.data();
   for (int64_t j = 0; j < partials.Blocks(); ++j) {
-    const float p = share(partials.LogSum(row, j));
+    const float p = scratch.shares[static_cast<size_t>(j)];
     const float* o = partials.Output(row, j);
-    for (int64_t i = 0; i < dim; ++i) output[static_cast<size_t>(i)] += p * o[i];
+    for (int64_t i = 0; i < dim; ++i) whole[i] += p * o[i];
   }
   for (int64_t j = 0; j < partials.Blocks(); ++j) {
-    const float p = share(partials.LogSum(row, j));
-    const float *o = partials.Output(row, j), *mean = output.data();
+    const float p = scratch.shares[static_cast<size_t>(j)];
+    const float *o = partials.Output(row, j), *mean = whole;
     float mean_p = 0;
     if (!means.k.empty()) {
       const float* key = means.k.data() + j * dim;
-      const float dot = std::inner_product(query, query + dim, key, 0.0f);
-      mean_p = share(double{keys.scale} * dot +
-                     std::log(static_cast<double>(keys.grid.KvBlockTokens(j).size())));
+      float dot = 0;
+      for (int64_t i = 0; i < dim; ++i) dot += query[i] * key[i];
+      mean_p = static_cast<float>(static_cast<double>(keys.grid.KvBlockTokens(j).size()) *
+                                  std::exp(double{keys.scale} * double{dot} - log_sum));
       mean = means.v.data() + j * dim;
     }
     float square = 0;
     for (int64_t i = 0; i < dim; ++i) {
-      const float whole = output[static_cast<size_t>(i)];
-      const float moved = p * (o[i] - whole) - mean_p * (mean[i] - whole);
+      const float moved = p * (o[i] - whole[i]) - mean_p * (mean[i] - whole[i]);
       square += moved * moved;
     }
     errors[j] += static_cast<float>(weight) * square;
   }
-  return std::inner_product(output.begin(), output.end(), output.begin(), 0.0);
+  return std::inner_product(whole, whole + dim, whole, 0.0);
 }
 
 }  // namespace
@@ -94,7 +100,7 @@ BlockErrors ErrorsOf(const LaneKeys& keys, std::span<const float> queries, int64
   BlockErrors found;
   found.errors.assign(static_cast<size_t>(q_blocks * kv_blocks), 0);
   std::vector<double> squares(static_cast<size_t>(q_blocks), 0);
-  std::vector<std::vector<float>> outputs(static_cast<size_t>(pool.Threads()));
+  std::vector<Scratch> scratch(static_cast<size_t>(pool.Threads()));
   const int64_t at_once = std::max<int64_t>(1, kRowsAtOnce / rows);
   for (int64_t first = 0, row = 0; first < q_blocks; first += at_once) {
     const int64_t end = std::min(first + at_once, q_blocks);
@@ -114,7 +120,7 @@ BlockErrors ErrorsOf(const LaneKeys& keys, std::span<const float> queries, int64
         squares[static_cast<size_t>(block)] +=
             weight * AddErrors(keys, partials, means, r, some.data() + r * dim, weight,
                                found.errors.data() + block * kv_blocks,
-                               outputs[static_cast<size_t>(thread)]);
+                               scratch[static_cast<size_t>(thread)]);
       }
     });
   }

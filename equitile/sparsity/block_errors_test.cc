@@ -123,7 +123,12 @@ TEST(BlockPartials, AreSoftmaxOfEachBlockAlone) {
       for (size_t i = 0; i < kDim; ++i)
         EXPECT_NEAR(partials.Output(row, block)[i], sums.value[i] / sums.weight, 1e-5);
     }
-    EXPECT_NEAR(partials.LogSumOfRow(row), std::log(all), 1e-5);
+    std::vector<float> shares(7);
+    EXPECT_NEAR(partials.Shares(row, shares), std::log(all), 1e-5);
+    for (int64_t block = 0; block < 7; ++block) {
+      const double weight = OfBlock(lane, positions[static_cast<size_t>(row)], block).weight;
+      EXPECT_NEAR(shares[static_cast<size_t>(block)], weight / all, 1e-6);
+    }
   }
 }
 

@@ -50,12 +50,17 @@ void BlockPartials::Compute(const LaneKeys& keys, std::span<const float> queries
   run(full_, blocks_ - full_, grid.kv_tokens - full_ * block_tokens, last_out_.data());
 }
 
-double BlockPartials::LogSumOfRow(int64_t row) const {
-  double most = -INFINITY, sum = 0;
-  for (int64_t j = 0; j < blocks_; ++j) most = std::max<double>(most, LogSum(row, j));
-  if (!std::isfinite(most)) return most;
-  for (int64_t j = 0; j < blocks_; ++j) sum += std::exp(double{LogSum(row, j)} - most);
-  return most + std::log(sum);
+double BlockPartials::Shares(int64_t row, std::span<float> shares) const {
+  float most = -INFINITY;
+  double sum = 0;
+  for (int64_t j = 0; j < blocks_; ++j) most = std::max(most, LogSum(row, j));
+  for (int64_t j = 0; j < blocks_; ++j) {
+    shares[static_cast<size_t>(j)] = std::exp(LogSum(row, j) - most);
+    sum += double{shares[static_cast<size_t>(j)]};
+  }
+  const auto scale = static_cast<float>(1 / sum);
+  for (float& share : shares) share *= scale;
+  return double{most} + std::log(sum);
 }
 
 }  // namespace equitile

@@ -45,7 +45,9 @@ class BlockPartials {
   float LogSum(int64_t row, int64_t block) const {
     return lse_[static_cast<size_t>(block * rows_ + row)];
   }
-  double LogSumOfRow(int64_t row) const;  // over all blocks
+  // What share of the row's softmax each block holds, [blocks]; returns the logarithm of the whole
+  // sum. NaN where the row has no finite one.
+  double Shares(int64_t row, std::span<float> shares) const;
 
  private:
   int64_t rows_ = 0, blocks_ = 0, full_ = 0, head_dim_ = 0;  // full: blocks that are not ragged

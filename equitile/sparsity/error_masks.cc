@@ -54,41 +54,57 @@ LaneMasks ErrorMasks::MaskFor(const SelfAttentionCall& call) {
   return masks_.Use(call.layer);
 }
 
-// Masks that are made anew in every step need not be remembered.
-SourceState ErrorMasks::State() const {
-  return options_.refresh == 1 ? SourceState() : masks_.State();
-}
-
 bool ErrorMasks::MakesMaskOf(int64_t lane) const {
   return MaskMakerOf(lane, context_.comm->size()) == context_.comm->rank();
 }
 
-ErrorMasks::Judged ErrorMasks::Judge(const SelfAttentionCall& call, int64_t lane,
-                                     std::span<const std::vector<float>> queries,
-                                     std::span<const float> k, std::span<const float> v) {
+std::vector<size_t> ErrorMasks::OrdersToJudge(int32_t layer, int64_t lane) const {
+  std::vector<size_t> judged;
+  const std::vector<TokenOrder>* taken =
+      masks_.AgeOf(layer) < 0 ? nullptr : &masks_.MasksOf(layer).orders();
+  for (size_t i = 0; i < orders_.size(); ++i) {
+    if (taken == nullptr ||
+        orders_[i].order ==
+            (taken->empty() ? context_.token_grid.home : (*taken)[static_cast<size_t>(lane)]))
+      judged.push_back(i);
+  }
+  return judged;
+}
+
+ErrorMasks::Rows ErrorMasks::Gather(const SelfAttentionCall& call, int64_t lane) const {
+  Rows rows{
+      .lane = lane, .orders = OrdersToJudge(call.layer, lane), .queries = {}, .k = {}, .v = {}};
+  for (const size_t order : rows.orders)
+    rows.queries.push_back(rows_.Gather(call.q, lane, orders_[order].ascending));
+  rows.k = rows_.GatherAll(call.k, lane);
+  rows.v = rows_.GatherAll(call.v, lane);
+  return rows;
+}
+
+ErrorMasks::Judged ErrorMasks::Judge(const SelfAttentionCall& call, const Rows& rows) {
   const int64_t dim = context_.head_dim;
-  Judged best{.lane = lane, .order = -1, .errors = {}};
+  Judged best{.lane = rows.lane, .order = -1, .errors = {}};
   int64_t fewest = 0;
   std::vector<float> sampled;
-  for (size_t i = 0; i < orders_.size(); ++i) {
-    const Order& order = orders_[i];
+  for (size_t i = 0; i < rows.orders.size(); ++i) {
+    const Order& order = orders_[rows.orders[i]];
     sampled.resize(order.tokens.size() * static_cast<size_t>(dim));
     for (size_t row = 0; row < order.place.size(); ++row) {
-      std::copy_n(queries[i].data() + order.place[row] * dim, dim,
+      std::copy_n(rows.queries[i].data() + order.place[row] * dim, dim,
                   sampled.data() + static_cast<int64_t>(row) * dim);
     }
-    const LaneKeys keys{.k = k.data(),
-                        .v = v.data(),
+    const LaneKeys keys{.k = rows.k.data(),
+                        .v = rows.v.data(),
                         .token_at_position = order.token_at_position.data(),
                         .grid = context_.grid,
                         .head_dim = dim,
                         .scale = call.scale};
-    BlockErrors found = ErrorsOf(keys, sampled, options_.sampled_rows, masks_.shape().TailOf(lane),
-                                 *context_.pool, partials_);
+    BlockErrors found = ErrorsOf(keys, sampled, options_.sampled_rows,
+                                 masks_.shape().TailOf(rows.lane), *context_.pool, partials_);
     const double allowed = options_.error * options_.error * found.squares;
-    const int64_t needed = orders_.size() > 1 ? BlocksNeeded(found.errors, allowed) : 0;
+    const int64_t needed = rows.orders.size() > 1 ? BlocksNeeded(found.errors, allowed) : 0;
     if (best.order < 0 || needed < fewest) {
-      best.order = static_cast<int64_t>(i);
+      best.order = static_cast<int64_t>(rows.orders[i]);
       best.errors = std::move(found);
       fewest = needed;
     }
@@ -102,21 +118,12 @@ std::vector<ErrorMasks::Judged> ErrorMasks::JudgeOwnLanes(const SelfAttentionCal
   std::vector<Judged> judged;
   const int64_t ranks = context_.comm->size();
   for (int64_t first = 0; first < lanes; first += ranks) {
-    std::vector<std::vector<float>> queries;
-    std::vector<float> k, v;
-    int64_t own = -1;
+    Rows own;
     for (int64_t lane = first; lane < std::min(first + ranks, lanes); ++lane) {
-      std::vector<std::vector<float>> q;
-      for (const Order& order : orders_) q.push_back(rows_.Gather(call.q, lane, order.ascending));
-      std::vector<float> keys = rows_.GatherAll(call.k, lane);
-      std::vector<float> values = rows_.GatherAll(call.v, lane);
-      if (!MakesMaskOf(lane)) continue;
-      own = lane;
-      queries = std::move(q);
-      k = std::move(keys);
-      v = std::move(values);
+      Rows rows = Gather(call, lane);
+      if (MakesMaskOf(lane)) own = std::move(rows);
     }
-    if (own >= 0) judged.push_back(Judge(call, own, queries, k, v));
+    if (own.lane >= 0) judged.push_back(Judge(call, own));
   }
   return judged;
 }

@@ -34,7 +34,7 @@ class ErrorMasks final : public MaskSource {
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override;
   int64_t Bytes() const override { return masks_.Bytes() + budget_.Bytes(); }
-  SourceState State() const override;
+  SourceState State() const override { return masks_.State(); }
   void Restore(const SourceState& state) override { masks_.Restore(state); }
 
  private:
@@ -54,9 +54,17 @@ class ErrorMasks final : public MaskSource {
   Order MakeOrder(TokenOrder order) const;
   LaneMasks Make(const SelfAttentionCall& call);
   std::vector<Judged> JudgeOwnLanes(const SelfAttentionCall& call, int64_t lanes);
-  Judged Judge(const SelfAttentionCall& call, int64_t lane,
-               std::span<const std::vector<float>> queries, std::span<const float> k,
-               std::span<const float> v);
+  // One lane's rows, on the rank that makes its mask.
+  struct Rows {
+    int64_t lane = -1;
+    std::vector<size_t> orders;               // that are judged
+    std::vector<std::vector<float>> queries;  // of each of them, tokens ascending
+    std::vector<float> k, v;
+  };
+  Rows Gather(const SelfAttentionCall& call, int64_t lane) const;
+  // All of them the first time; then the one that the lane has taken.
+  std::vector<size_t> OrdersToJudge(int32_t layer, int64_t lane) const;
+  Judged Judge(const SelfAttentionCall& call, const Rows& rows);
   void Keep(std::span<const Judged> judged, double squares, int64_t lanes, BlockMask& mask);
   bool MakesMaskOf(int64_t lane) const;
 

@@ -157,6 +157,28 @@ TEST(ErrorMasks, AreDenseAtFirstAndMadeAnewEverySoManySteps) {
   EXPECT_EQ(masks[2], masks[3]);
 }
 
+TEST(ErrorMasks, HeadsKeepTheOrderThatTheyHaveTaken) {
+  LayerWorld world{LayerCase{}};
+  ErrorOptions options = SomeOptions();
+  options.refresh = 1;
+  SoloCommunicator comm;
+  ThreadPool pool(1);
+  ErrorMasks source(world.Context(comm, pool), ShapeOf(world.test()), options);
+  LaneMasks first, second;
+  world.Call(comm, 0, 1, nullptr,
+             [&](const SelfAttentionCall& call) { first = source.MaskFor(call); });
+  LayerWorld other{LayerCase{}, 2};
+  other.Call(comm, 1, 1, nullptr,
+             [&](const SelfAttentionCall& call) { second = source.MaskFor(call); });
+  EXPECT_EQ(second.orders(), first.orders());
+  EXPECT_NE(second, first);
+  // Which another layer, seen for the first time, would not have taken.
+  ErrorMasks fresh(world.Context(comm, pool), ShapeOf(world.test()), options);
+  other.Call(comm, 1, 1, nullptr,
+             [&](const SelfAttentionCall& call) { second = fresh.MaskFor(call); });
+  EXPECT_NE(second.orders(), first.orders());
+}
+
 TEST(ErrorMasks, GoOnFromACheckpointWithTheirOrders) {
   const LayerWorld world{LayerCase{}};
   SoloCommunicator comm;

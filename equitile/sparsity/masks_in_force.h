@@ -23,6 +23,7 @@ class MasksInForce {
   int64_t AgeOf(int32_t layer) const { return At(layer).age; }
   // The layer's masks, which are a step older after this.
   LaneMasks Use(int32_t layer);
+  const LaneMasks& MasksOf(int32_t layer) const { return At(layer).masks; }  // those it has
   void Set(int32_t layer, LaneMasks masks);  // of age 0: not used yet
 
   const LaneMasks& shape() const { return shape_; }
