@@ -155,6 +155,11 @@ void AddMeansToIntegers(const QueryGroup& group, const Chunk& chunk, const NextR
   }
 }
 
+template <Compute kCompute, class Products>
+void AddIntegers(const QueryGroup& group, const Chunk& chunk, const NextReads& next) {
+  WalkStrips(IntOperand<kCompute, Products>(group, chunk), group, chunk, next);
+}
+
 void AddChunkT(const QueryGroup& group, const Chunk& chunk, const NextReads& next) {
   const Compute compute = group.args.compute;
   if (compute == Compute::kF32) {
@@ -162,9 +167,11 @@ void AddChunkT(const QueryGroup& group, const Chunk& chunk, const NextReads& nex
   } else if (chunk.log2_count != nullptr) {
     AddMeansToIntegers(group, chunk, next);
   } else if (compute == Compute::kInt16) {
-    WalkStrips(IntOperand<Compute::kInt16>(group, chunk), group, chunk, next);
+    UsesVnni() ? AddIntegers<Compute::kInt16, VnniPairProducts>(group, chunk, next)
+               : AddIntegers<Compute::kInt16, PairProducts>(group, chunk, next);
   } else {
-    WalkStrips(IntOperand<Compute::kInt8>(group, chunk), group, chunk, next);
+    UsesVnni() ? AddIntegers<Compute::kInt8, QuadProducts>(group, chunk, next)
+               : AddIntegers<Compute::kInt8, PairProducts>(group, chunk, next);
   }
 }
 
@@ -176,7 +183,7 @@ HWY_AFTER_NAMESPACE();
 namespace equitile {
 namespace {
 HWY_EXPORT(AddChunkT);
-HWY_EXPORT(WidenQuery);
+HWY_EXPORT(PlaceQuery);
 }  // namespace
 
 void AddChunk(QueryGroup& group, const Chunk& chunk, const NextReads& next) {
@@ -185,7 +192,7 @@ void AddChunk(QueryGroup& group, const Chunk& chunk, const NextReads& next) {
 }
 
 void PlaceByteQuery(const std::byte* strip, int64_t head_dim, std::byte* to) {
-  HWY_DYNAMIC_DISPATCH(WidenQuery)(strip, head_dim, to);
+  HWY_DYNAMIC_DISPATCH(PlaceQuery)(strip, head_dim, to);
 }
 
 }  // namespace equitile

@@ -22,7 +22,8 @@
 #include "equitile/kernel/attention_toucher-inl.h"
 #include "equitile/kernel/exp-inl.h"
 #include "equitile/kernel/gemm-inl.h"
-#include "equitile/kernel/int_tile-inl.h"
+#include "equitile/kernel/integer_products-inl.h"
+#include "equitile/kernel/target.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace equitile {
@@ -32,17 +33,35 @@ inline const int32_t* AsWords(const std::byte* strip) {
   return reinterpret_cast<const int32_t*>(strip);
 }
 
-// Words of four int8 as words of two int16: the bytes 0 and 2, the bytes 1 and 3.
-HWY_INLINE void WidenWords(const int32_t* HWY_RESTRICT from, size_t words,
+// The rows of a tile. A product is two instructions with a short chain (the addition), so few rows
+// are enough; on AVX2 four rows run at 1.62 to 1.67 times the f32 tile, five at 1.53, six at 1.36
+// (registers are spilled), three rows of two strips at 1.1.
+#if HWY_TARGET == HWY_AVX3
+inline constexpr size_t kIntTileRows = 8;
+inline constexpr size_t kIntTileStrips = 2;
+#else
+inline constexpr size_t kIntTileRows = HWY_MIN(kTileRows, size_t{4});
+inline constexpr size_t kIntTileStrips = 1;
+#endif
+
+// Calls body.Rows<n>(first_row) for n = kIntTileRows as far as they fit, then for single rows.
+template <class Body>
+HWY_INLINE void ForIntRows(size_t rows, const Body& body) {
+  size_t row = 0;
+  for (; row + kIntTileRows <= rows; row += kIntTileRows) body.template Rows<kIntTileRows>(row);
+  if constexpr (kIntTileRows > 1) {
+    for (; row < rows; ++row) body.template Rows<1>(row);
+  }
+}
+
+// Words of four int8 as words of two int16 (WidenQuads). flip: what turns them into int8.
+HWY_INLINE void WidenWords(const int32_t* HWY_RESTRICT from, size_t words, uint32_t flip,
                            int32_t* HWY_RESTRICT even, int32_t* HWY_RESTRICT odd) {
-  const VI low = hn::Set(DI(), 0xFFFF);
   for (size_t i = 0; i < words; i += kVecFloats) {
-    const VI x = hn::LoadU(DI(), from + i);
-    const VI b0 = hn::ShiftRight<24>(hn::ShiftLeft<24>(x)),
-             b1 = hn::ShiftRight<24>(hn::ShiftLeft<16>(x)),
-             b2 = hn::ShiftRight<24>(hn::ShiftLeft<8>(x)), b3 = hn::ShiftRight<24>(x);
-    hn::StoreU(hn::Or(hn::And(b0, low), hn::ShiftLeft<16>(b2)), DI(), even + i);
-    hn::StoreU(hn::Or(hn::And(b1, low), hn::ShiftLeft<16>(b3)), DI(), odd + i);
+    const VI bytes = hn::LoadU(DI(), from + i);
+    const auto pairs = WidenQuads(DI(), hn::Xor(bytes, hn::Set(DI(), static_cast<int32_t>(flip))));
+    hn::StoreU(pairs.even, DI(), even + i);
+    hn::StoreU(pairs.odd, DI(), odd + i);
   }
 }
 
@@ -52,20 +71,37 @@ inline size_t ByteWords(int64_t head_dim) {
 }
 
 // A strip of queries, or of keys: of every four dims first 0 and 2, after all of these 1 and 3.
-inline void WidenKey(const std::byte* strip, int64_t head_dim, std::byte* to) {
+inline void WidenDims(const std::byte* strip, int64_t head_dim, uint32_t flip, std::byte* to) {
   const size_t words = ByteWords(head_dim);
   auto* out = reinterpret_cast<int32_t*>(to);
-  WidenWords(AsWords(strip), words, out, out + words);
+  WidenWords(AsWords(strip), words, flip, out, out + words);
 }
-// The same with its scales.
-inline void WidenQuery(const std::byte* strip, int64_t head_dim, std::byte* to) {
-  WidenKey(strip, head_dim, to);
-  std::copy_n(strip + 4 * ByteWords(head_dim), kStripTokens * 4, to + 8 * ByteWords(head_dim));
+inline void WidenKey(const std::byte* strip, int64_t head_dim, std::byte* to) {
+  WidenDims(strip, head_dim, 0x80808080u, to);
 }
 inline void WidenValue(const std::byte* strip, int64_t head_dim, std::byte* to) {
   auto* out = reinterpret_cast<int32_t*>(to);
   for (size_t row = 0; row < ByteWords(head_dim) / 16; ++row)
-    WidenWords(AsWords(strip) + 16 * row, 16, out + 32 * row, out + 32 * row + 16);
+    WidenWords(AsWords(strip) + 16 * row, 16, 0, out + 32 * row, out + 32 * row + 16);
+}
+
+// A strip of queries of bytes as its group has it: wide, or, where quads of bytes are multiplied,
+// as it is with the sums that scores begin at behind it (keys are 128 too large). Scales are last.
+inline void PlaceQuery(const std::byte* strip, int64_t head_dim, std::byte* to) {
+  const size_t words = ByteWords(head_dim);
+  std::copy_n(strip + 4 * words, kStripTokens * 4, to + 8 * words);
+  if (!UsesVnni()) return WidenDims(strip, head_dim, 0, to);
+  std::copy_n(strip, 4 * words, to);
+  auto* begin = reinterpret_cast<int32_t*>(to) + words;
+  for (size_t at = 0; at < 16; at += kVecFloats) {
+    VI sum = hn::Zero(DI());
+    const VI ones = hn::Set(DI(), 0x10001);
+    for (size_t w = at; w < words; w += 16) {
+      const auto pairs = WidenQuads(DI(), hn::LoadU(DI(), AsWords(strip) + w));
+      sum = PairMath::MulAdd(pairs.even, ones, PairMath::MulAdd(pairs.odd, ones, sum));
+    }
+    hn::StoreU(hn::Neg(hn::ShiftLeft<7>(sum)), DI(), begin + at);
+  }
 }
 
 // 2^x times the largest weight, for x <= 0: near Exp2, with a polynomial as good as the rounding
@@ -93,18 +129,22 @@ HWY_INLINE VF Weight(VF x) {
   return hn::Mul(p, hn::BitCast(DF(), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
-// The z of `count` <= 4 keys become the words of their weights, two rows of pairs (0 and 2, 1 and
-// 3). sum: two chains, so that its additions do not wait for each other.
-template <Compute kCompute>
+// The z of `count` <= 4 keys become the words of their weights: two rows of pairs (0 and 2, 1 and
+// 3), or one of all four. sum: two chains, so that its additions do not wait for each other.
+template <Compute kCompute, size_t kNumbers>
 HWY_INLINE void WeightsOfFour(const float* z, size_t count, const VF* HWY_RESTRICT base,
                               const float* HWY_RESTRICT inverse, float* words,
                               VF (*HWY_RESTRICT sum)[kStripVecs]) {
   // All are read before the first is written over.
-  VI word[2][kStripVecs];
+  constexpr size_t kWords = 4 / kNumbers;
+  VI word[kWords][kStripVecs];
   EQ_UNROLL
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < kWords; ++i) {
     EQ_UNROLL
     for (size_t v = 0; v < kStripVecs; ++v) word[i][v] = hn::Zero(DI());
+  }
+  EQ_UNROLL
+  for (size_t i = 0; i < 2; ++i) {
     EQ_UNROLL
     for (size_t j = 0; j < 2; ++j) {
       const size_t key = i + 2 * j;
@@ -116,12 +156,13 @@ HWY_INLINE void WeightsOfFour(const float* z, size_t count, const VF* HWY_RESTRI
         const VF w = Weight<kCompute>(x);
         sum[i][v] = hn::MulAdd(w, factor, sum[i][v]);
         const VI p = hn::NearestInt(w);
-        word[i][v] = j == 0 ? p : hn::Or(word[i][v], hn::ShiftLeft<16>(p));
+        VI& to = word[kWords == 1 ? 0 : i][v];
+        to = hn::Or(to, hn::ShiftLeftSame(p, static_cast<int>(8 * (kWords == 1 ? key : 2 * j))));
       }
     }
   }
   EQ_UNROLL
-  for (size_t i = 0; i < 2; ++i) {
+  for (size_t i = 0; i < kWords; ++i) {
     EQ_UNROLL
     for (size_t v = 0; v < kStripVecs; ++v)
       hn::Store(hn::BitCast(DF(), word[i][v]), DF(), words + i * 16 + v * kVecFloats);
@@ -130,23 +171,26 @@ HWY_INLINE void WeightsOfFour(const float* z, size_t count, const VF* HWY_RESTRI
 
 // z [tokens][16] of one query strip become words of weights in the same place, zeros up to a whole
 // strip; sum: of the weights without the values' scales.
-template <Compute kCompute>
+template <Compute kCompute, size_t kNumbers>
 HWY_NOINLINE void IntWeights(float* scores, size_t tokens, const VF* base, const float* inverse,
                              VF* sum) {
+  constexpr size_t kKeyWords = 16 / kNumbers;  // a key's share of words
   VF top[kStripVecs], total[2][kStripVecs];
   for (size_t v = 0; v < kStripVecs; ++v) {
     top[v] = base[v];
     total[0][v] = total[1][v] = hn::Zero(DF());
   }
   size_t key = 0;
-  for (; key + 4 <= tokens; key += 4)
-    WeightsOfFour<kCompute>(scores + key * 16, 4, top, inverse + key, scores + key * 8, total);
+  for (; key + 4 <= tokens; key += 4) {
+    WeightsOfFour<kCompute, kNumbers>(scores + key * 16, 4, top, inverse + key,
+                                      scores + key * kKeyWords, total);
+  }
   if (key < tokens) {
-    WeightsOfFour<kCompute>(scores + key * 16, tokens - key, top, inverse + key, scores + key * 8,
-                            total);
+    WeightsOfFour<kCompute, kNumbers>(scores + key * 16, tokens - key, top, inverse + key,
+                                      scores + key * kKeyWords, total);
     key += 4;
   }
-  std::fill(scores + key * 8, scores + (tokens + 15) / 16 * 128, 0.0f);
+  std::fill(scores + key * kKeyWords, scores + (tokens + 15) / 16 * 16 * kKeyWords, 0.0f);
   for (size_t v = 0; v < kStripVecs; ++v) sum[v] = hn::Add(total[0][v], total[1][v]);
 }
 
@@ -160,7 +204,7 @@ struct KeyScales {
 };
 
 // z[token][16 queries] of a key strip for kStrips query strips, and the largest of each query.
-template <size_t kStrips>
+template <class Math, size_t kStrips>
 struct IntScoreTile {
   const int32_t* k;  // key strip
   const int32_t* q;  // query strips, q_stride words apart
@@ -168,6 +212,7 @@ struct IntScoreTile {
   const float *key_scale, *log2_value;
   const VF* query_scale;  // [kStrips * kStripVecs]
   VF* maximum;
+  const VI* begin;          // [kStrips * kStripVecs] what sums begin at
   size_t q_stride, groups;  // groups of eight words
   Toucher* touch;
   LineToucher* lines;
@@ -175,13 +220,18 @@ struct IntScoreTile {
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
     touch->Tile();
-    IntTile<PairDot, kRows, kStrips> tile;
-    tile.Zero();
+    Tile<kRows, kStrips, Math> tile;
+    EQ_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      EQ_UNROLL
+      for (size_t v = 0; v < tile.kVecs; ++v)
+        tile.c[r][v] = Math::kNumbers == 4 ? begin[v] : hn::Zero(DI());
+    }
     const int32_t *a = k + row * 8, *panel = q;
     LineToucher here = *lines;
     for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
-      here.Step();
-      tile.template MultiplyAdd<8, 1, 8>(a, panel, q_stride);
+      for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16) here.Step();
+      tile.template MultiplyAddFixed<AOrder::kRowMajor, 8, 8>(a, panel, q_stride);
     }
     *lines = here;
     VF m[tile.kVecs];
@@ -207,7 +257,7 @@ struct IntScoreTile {
 };
 
 // o[dim][16 queries] = o * factor + V^T P * share for 16 dims.
-template <size_t kStrips>
+template <class Math, size_t kStrips>
 struct IntOutputTile {
   const int32_t* const* v;  // value strips, at these dims
   size_t strips;
@@ -222,13 +272,15 @@ struct IntOutputTile {
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
     touch->Tile();
-    IntTile<PairDot, kRows, kStrips> tile;
+    constexpr size_t kWords = 16 / Math::kNumbers;
+    Tile<kRows, kStrips, Math> tile;
     tile.Zero();
     const int32_t* panel = p;
     LineToucher here = *lines;
-    for (size_t i = 0; i < strips; ++i, panel += 128) {
+    for (size_t i = 0; i < strips; ++i, panel += 16 * kWords) {
       here.Step();
-      tile.template MultiplyAdd<1, 16, 8>(v[i] + row, panel, kChunkFloats);
+      tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, kWords>(v[i] + row, panel,
+                                                                       kChunkFloats);
     }
     *lines = here;
     EQ_UNROLL
@@ -245,8 +297,22 @@ struct IntOutputTile {
   }
 };
 
+// How keys meet queries, and values weights.
+struct PairProducts {
+  using Keys = PairMath;
+  using Values = PairMath;
+};
+struct VnniPairProducts {
+  using Keys = VnniPairMath;
+  using Values = VnniPairMath;
+};
+struct QuadProducts {
+  using Keys = UnsignedRowsMath;
+  using Values = UnsignedPanelsMath;
+};
+
 // An operand type of the chunk update (attention_chunk.cc), as F32Operand is.
-template <Compute kCompute>
+template <Compute kCompute, class Products>
 class IntOperand {
  public:
   // Reads the chunk's scales, and widens its bytes where the tile multiplies pairs of int16: once
@@ -269,10 +335,11 @@ class IntOperand {
       }
       k_[i] = AsWords(chunk.k[i]);
       v_[i] = AsWords(chunk.v[i]);
-      if constexpr (kCompute == Compute::kInt8) Widen(i);
+      if constexpr (kCompute == Compute::kInt8 && kNumbers == 2) Widen(i);
     }
   }
 
+  static constexpr size_t kNumbers = Products::Keys::kNumbers;  // in a word
   static constexpr size_t kPassStrips = kIntTileStrips, kTilesOfStrip = 16 / kIntTileRows;
   // Weights are relative to the maximum of their chunk, in these units.
   static constexpr bool kOwnBase = true;
@@ -286,35 +353,40 @@ class IntOperand {
   HWY_NOINLINE void Scores(size_t strip, VF* maximum, Toucher* touch) const {
     const auto query_bytes = static_cast<size_t>(GroupQueryBytes(head_dim_, kCompute));
     const std::byte* const q = memory_.q + strip * query_bytes;
-    const size_t groups = static_cast<size_t>(PaddedDim(head_dim_, kCompute)) / 16;
+    const size_t groups = static_cast<size_t>(PaddedDim(head_dim_, kCompute)) / (8 * kNumbers);
     VF query_scale[kStrips * kStripVecs], top[kStrips * kStripVecs];
+    VI begin[kStrips * kStripVecs];
     for (size_t v = 0; v < kStrips * kStripVecs; ++v) {
-      const auto* scale = reinterpret_cast<const float*>(q + v / kStripVecs * query_bytes +
-                                                         groups * 8 * kStripTokens * 4);
+      const std::byte* const strip_q = q + v / kStripVecs * query_bytes;
+      const auto* scale =
+          reinterpret_cast<const float*>(strip_q + query_bytes) - static_cast<int>(kStripTokens);
+      if constexpr (kNumbers == 4)
+        begin[v] = hn::Load(DI(), AsWords(strip_q) + groups * 128 + v % kStripVecs * kVecFloats);
       query_scale[v] =
           hn::Mul(hn::Load(DF(), scale + v % kStripVecs * kVecFloats), hn::Set(DF(), score_scale_));
       top[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
     }
     for (size_t i = 0; i < chunk_.size; ++i) {
       LineToucher lines = touch->Keys(i, chunk_.size);
-      const IntScoreTile<kStrips> tile{k_[i],
-                                       AsWords(q),
-                                       memory_.scores + i * 256,
-                                       scales_.key + i * 16,
-                                       scales_.log2_value + i * 16,
-                                       query_scale,
-                                       top,
-                                       query_bytes / 4,
-                                       groups,
-                                       touch,
-                                       &lines};
+      const IntScoreTile<typename Products::Keys, kStrips> tile{k_[i],
+                                                                AsWords(q),
+                                                                memory_.scores + i * 256,
+                                                                scales_.key + i * 16,
+                                                                scales_.log2_value + i * 16,
+                                                                query_scale,
+                                                                top,
+                                                                begin,
+                                                                query_bytes / 4,
+                                                                groups,
+                                                                touch,
+                                                                &lines};
       ForIntRows(chunk_.Count(i), tile);
     }
     std::copy_n(top, kStrips * kStripVecs, maximum);
   }
 
   void Weights(float* scores, VF /*c*/, const VF* base, VF* sum) const {
-    IntWeights<kCompute>(scores, chunk_.tokens, base, scales_.inverse_value, sum);
+    IntWeights<kCompute, kNumbers>(scores, chunk_.tokens, base, scales_.inverse_value, sum);
   }
 
   // factor: of the output so far, null where it is 0.
@@ -324,16 +396,17 @@ class IntOperand {
     for (size_t g = 0; g < groups; ++g) {
       LineToucher lines = touch->Values(g, groups);
       const int32_t* v[kChunkStrips];
-      for (size_t i = 0; i < chunk_.size; ++i) v[i] = v_[i] + g * 128;
-      const IntOutputTile<kStrips> tile{v,
-                                        chunk_.size,
-                                        reinterpret_cast<const int32_t*>(memory_.scores),
-                                        memory_.o + strip * o_stride + g * 256,
-                                        factor,
-                                        share,
-                                        o_stride,
-                                        touch,
-                                        &lines};
+      for (size_t i = 0; i < chunk_.size; ++i) v[i] = v_[i] + g * (256 / kNumbers);
+      const IntOutputTile<typename Products::Values, kStrips> tile{
+          v,
+          chunk_.size,
+          reinterpret_cast<const int32_t*>(memory_.scores),
+          memory_.o + strip * o_stride + g * 256,
+          factor,
+          share,
+          o_stride,
+          touch,
+          &lines};
       ForIntRows(16, tile);
     }
   }
@@ -357,25 +430,31 @@ class IntOperand {
   const int32_t* v_[kChunkStrips];
 };
 
+// Where a group's query strip has a dim: its word, and the shifts that leave the number alone.
+struct QueryPlace {
+  int64_t word;
+  int left, right;
+};
+inline QueryPlace PlaceOfDim(int64_t dim, int64_t padded, Compute compute) {
+  if (compute == Compute::kInt16) return {dim / 2, dim % 2 ? 0 : 16, 16};
+  if (UsesVnni()) return {dim / 4, static_cast<int>(24 - dim % 4 * 8), 24};
+  return {dim % 2 * (padded / 4) + dim / 4, dim % 4 < 2 ? 16 : 0, 16};  // see WidenDims
+}
+
 // The strip'th queries of a group as f32, [head_dim][16]: what they were rounded to.
 inline const float* QueryFloats(const QueryGroup& group, int64_t strip) {
-  const int64_t head_dim = group.args.head_dim;
-  const bool bytes = group.args.compute == Compute::kInt8;
-  const int64_t padded = PaddedDim(head_dim, group.args.compute), words = padded / 2;
-  const std::byte* const q = group.memory.q + strip * GroupQueryBytes(head_dim, group.args.compute);
-  const auto* scale = reinterpret_cast<const float*>(q + words * kStripTokens * 4);
-  for (int64_t w = 0; w < words; ++w) {
-    // The dims of the two integers of a word: see WidenKey.
-    const int64_t first = !bytes ? 2 * w : w < words / 2 ? 4 * w : 4 * (w - words / 2) + 1;
-    const int64_t dims[2] = {first, bytes ? first + 2 : first + 1};
+  const Compute compute = group.args.compute;
+  const int64_t dims = RoundUp(group.args.head_dim, 16), padded = PaddedDim(dims, compute);
+  const int64_t bytes = GroupQueryBytes(group.args.head_dim, compute);
+  const std::byte* const q = group.memory.q + strip * bytes;
+  const auto* scale = reinterpret_cast<const float*>(q + bytes) - kStripTokens;
+  for (int64_t dim = 0; dim < dims; ++dim) {
+    const QueryPlace place = PlaceOfDim(dim, padded, compute);
     for (size_t at = 0; at < 16; at += kVecFloats) {
-      const VI word = hn::Load(DI(), AsWords(q) + w * 16 + static_cast<int64_t>(at));
-      const VI value[2] = {hn::ShiftRight<16>(hn::ShiftLeft<16>(word)), hn::ShiftRight<16>(word)};
-      for (size_t j = 0; j < 2; ++j) {
-        if (dims[j] >= RoundUp(head_dim, 16)) continue;
-        hn::Store(hn::Mul(hn::ConvertTo(DF(), value[j]), hn::LoadU(DF(), scale + at)), DF(),
-                  group.memory.q_floats + dims[j] * 16 + static_cast<int64_t>(at));
-      }
+      const VI word = hn::Load(DI(), AsWords(q) + place.word * 16 + static_cast<int64_t>(at));
+      const VI x = hn::ShiftRightSame(hn::ShiftLeftSame(word, place.left), place.right);
+      hn::Store(hn::Mul(hn::ConvertTo(DF(), x), hn::LoadU(DF(), scale + at)), DF(),
+                group.memory.q_floats + dim * 16 + static_cast<int64_t>(at));
     }
   }
   return group.memory.q_floats;

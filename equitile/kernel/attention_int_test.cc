@@ -152,8 +152,19 @@ bool Fuses(Target target) { return target == Target::kAvx2 || target == Target::
 
 class IntAttention : public testing::TargetTest {
  protected:
-  // Every `every`th query of every row.
-  void ExpectSlowResult(const Problem& problem, int64_t every = 1) {
+  // Every `every`th query of every row, however integers are multiplied; and all of it against
+  // double.
+  void ExpectSlowResult(Problem& problem, int64_t every) {
+    WithoutAndWithVnni([&] {
+      problem.Run();
+      ExpectSlowOutput(problem, every);
+      EXPECT_TRUE(MatchesReference(problem))
+          << ComputeName(problem.args.compute) << ' ' << problem.args.head_dim;
+    });
+  }
+
+ private:
+  void ExpectSlowOutput(const Problem& problem, int64_t every) {
     const AttentionArgs& args = problem.args;
     for (int64_t row = 0; row < args.rows->Count(); ++row) {
       if (args.rows->KvBlocks(row).empty()) continue;
@@ -188,9 +199,7 @@ TEST_P(IntAttention, IsTheSlowComputationBitForBit) {
                        .density = 0.7f,
                        .seed = static_cast<uint64_t>(head_dim)});
       problem.args.compute = compute;
-      problem.Run();
       ExpectSlowResult(problem, 5);
-      EXPECT_TRUE(MatchesReference(problem)) << ComputeName(compute) << ' ' << head_dim;
     }
   }
 }
@@ -209,9 +218,7 @@ TEST_P(IntAttention, FollowsOrdersAndCenters) {
     problem.args.compute = compute;
     problem.args.q_order = problem.args.kv_order = orders;
     problem.args.k_center = centers;
-    problem.Run();
     ExpectSlowResult(problem, 7);
-    EXPECT_TRUE(MatchesReference(problem)) << ComputeName(compute);
   }
 }
 
@@ -268,8 +275,10 @@ TEST_P(IntAttention, MeansAreNotRounded) {
       problem.args.tails.lanes = tails;
       problem.args.compute = compute;
       if (centred) problem.args.k_center = centers;
-      problem.Run();
-      EXPECT_TRUE(MatchesReference(problem)) << ComputeName(compute) << ' ' << centred;
+      WithoutAndWithVnni([&] {
+        problem.Run();
+        EXPECT_TRUE(MatchesReference(problem)) << ComputeName(compute) << ' ' << centred;
+      });
     }
   }
 }
@@ -285,7 +294,7 @@ TEST_P(IntAttention, SameBitsForThreadsViewsStripsProducersAndSingleRows) {
     problem.args.compute = compute;
     problem.args.k_center = centers;
     const ResultBits want = problem.Bits(1);
-    EXPECT_EQ(problem.Bits(3), want);
+    WithoutAndWithVnni([&] { EXPECT_EQ(problem.Bits(3), want); });
 
     AttentionArgs strips = problem.args;
     const PackedStrips q(strips, strips.q, StripLayout::kQuery);
@@ -372,20 +381,22 @@ TEST_P(IntAttention, SumsFitAtTheTop) {
         }
       }
       problem.args.compute = compute;
-      problem.Run();
       const int32_t top = KeyTop(head_dim, compute);
       EXPECT_LE(int64_t{top} * top * head_dim, INT32_MAX);
       if (compute == Compute::kInt16 && top < 4095) {
         EXPECT_GT(int64_t{top + 1} * (top + 1) * head_dim, INT32_MAX);
       }
       EXPECT_LE(int64_t{128} * WeightTop(compute) * ValueTop(compute), INT32_MAX);
-      for (int64_t t = 0; t < 16; ++t) {
-        const double score = (t % 2 ? 1.0 : -1.0) * std::sqrt(static_cast<double>(head_dim));
-        EXPECT_NEAR(problem.Lse(0, t), score + std::log(512.0), 3e-3);
-        for (int64_t i = 0; i < head_dim; ++i)
-          EXPECT_NEAR(problem.args.out.Load(0, t, 0, i), i % 2 ? 3.0 : -3.0,
-                      compute == Compute::kInt8 ? 0.03 : 1e-3);
-      }
+      WithoutAndWithVnni([&] {
+        problem.Run();
+        for (int64_t t = 0; t < 16; ++t) {
+          const double score = (t % 2 ? 1.0 : -1.0) * std::sqrt(static_cast<double>(head_dim));
+          EXPECT_NEAR(problem.Lse(0, t), score + std::log(512.0), 3e-3);
+          for (int64_t i = 0; i < head_dim; ++i)
+            EXPECT_NEAR(problem.args.out.Load(0, t, 0, i), i % 2 ? 3.0 : -3.0,
+                        compute == Compute::kInt8 ? 0.03 : 1e-3);
+        }
+      });
     }
   }
 }

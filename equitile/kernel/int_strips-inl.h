@@ -13,7 +13,7 @@
 
 #include "equitile/kernel/exp-inl.h"
 #include "equitile/kernel/gemm-inl.h"
-#include "equitile/kernel/int_tile-inl.h"
+#include "equitile/kernel/integer_products-inl.h"
 #include "equitile/kernel/pack-inl.h"
 #include "equitile/kernel/strips.h"
 
@@ -119,6 +119,9 @@ HWY_INLINE void WriteIntKey(const float* const* rows, const float* factor, size_
   alignas(64) T ints[kMaxHeadDim];
   for (size_t t = 0; t < 16; ++t) {
     RoundRow(rows[t], factor[t], dims, padded, ints);
+    if constexpr (sizeof(T) == 1) {  // products of bytes want one side without signs
+      for (size_t i = 0; i < padded; ++i) ints[i] = static_cast<T>(ints[i] ^ 0x80);
+    }
     for (size_t i = 0; i < padded; i += kGroup)
       std::copy_n(ints + i, kGroup, to + i * 16 + t * kGroup);
   }

@@ -8,6 +8,7 @@
 #define EQUITILE_KERNEL_INTEGER_PRODUCTS_INL_H_
 #endif
 
+#include <cstddef>
 #include <cstdint>
 
 #include "equitile/kernel/gemm-inl.h"
@@ -27,6 +28,7 @@ struct PairMath {
   using T = int32_t;
   using D = DI;
   using V = VI;
+  static constexpr size_t kNumbers = 2;  // in a word
 
   static HWY_INLINE V MulAdd(V a, V b, V c) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -46,25 +48,15 @@ struct PairMath {
   }
 };
 
-#if HWY_TARGET == HWY_AVX3
-
-// The same in one instruction, on processors that have it (HasVnni).
+// The same in one instruction, where the processor has VNNI.
 struct VnniPairMath : PairMath {
+#if HWY_TARGET == HWY_AVX3
   static HWY_INLINE V MulAdd(V a, V b, V c) {
     asm("vpdpwssd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
     return c;
   }
-};
-
-// Words of four 8-bit numbers, unsigned in a and signed in b: c + a0 b0 + ... + a3 b3.
-struct VnniQuadMath : PairMath {
-  static HWY_INLINE V MulAdd(V a, V b, V c) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(a.raw), "v"(b.raw));
-    return c;
-  }
-};
-
 #endif
+};
 
 // Four int8 per word as two words of int16, of inputs 0, 2 and of inputs 1, 3: sums do not mind the
 // order.
@@ -88,6 +80,28 @@ HWY_INLINE PairWords<V> WidenQuads(D d, V quads) {
           hn::BitCast(d, hn::ShiftRight<8>(halves))};
 #endif
 }
+
+// Words of four bytes, those of one side without signs: c + a0 b0 + ... + a3 b3. Made for the
+// instruction of AVX-512 VNNI; elsewhere it is put together from pairs, for tests.
+HWY_INLINE VI AddQuads(VI c, VI no_signs, VI with_signs) {
+#if HWY_TARGET == HWY_AVX3
+  asm("vpdpbusd %2, %1, %0" : "+v"(c.raw) : "v"(no_signs.raw), "v"(with_signs.raw));
+  return c;
+#else
+  const VI low = hn::Set(DI(), 0xFF00FF);
+  const auto pairs = WidenQuads(DI(), with_signs);
+  c = PairMath::MulAdd(hn::And(no_signs, low), pairs.even, c);
+  return PairMath::MulAdd(hn::And(hn::ShiftRight<8>(no_signs), low), pairs.odd, c);
+#endif
+}
+struct UnsignedRowsMath : PairMath {
+  static constexpr size_t kNumbers = 4;
+  static HWY_INLINE V MulAdd(V a, V b, V c) { return AddQuads(c, a, b); }
+};
+struct UnsignedPanelsMath : PairMath {
+  static constexpr size_t kNumbers = 4;
+  static HWY_INLINE V MulAdd(V a, V b, V c) { return AddQuads(c, b, a); }
+};
 
 }  // namespace HWY_NAMESPACE
 }  // namespace equitile

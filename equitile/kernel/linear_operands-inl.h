@@ -223,12 +223,10 @@ struct WidenedInt8Operand {
   }
 };
 
-#if HWY_TARGET == HWY_AVX3
-
 // Words of four int8. VNNI's products want rows without signs: they are rows + 128, and the sums
 // begin at what that adds.
 struct VnniInt8Operand {
-  using Math = VnniQuadMath;
+  using Math = UnsignedRowsMath;
   static constexpr bool kRounded = true, kOffsetRows = true;
 
   static size_t Words(const DepthPiece& piece) {
@@ -239,8 +237,10 @@ struct VnniInt8Operand {
     const DI d;
     const VI offset = hn::Set(d, static_cast<int32_t>(0x80808080u));
     PackGroups<4, int8_t>(tile, piece, to, [&](const int8_t* from, int32_t* group) {
-      const VI quads = hn::LoadU(d, reinterpret_cast<const int32_t*>(from));
-      hn::StoreU(hn::Xor(quads, offset), d, group);
+      for (size_t w = 0; w < kGroupWords; w += kVecFloats) {
+        const VI quads = hn::LoadU(d, reinterpret_cast<const int32_t*>(from) + w);
+        hn::StoreU(hn::Xor(quads, offset), d, group + w);
+      }
     });
   }
 
@@ -257,8 +257,6 @@ struct VnniInt8Operand {
     for (int64_t c = 0; c < kPanelColumns; ++c) to[c] = 128 * sums[c];
   }
 };
-
-#endif
 
 }  // namespace HWY_NAMESPACE
 }  // namespace equitile

@@ -472,8 +472,10 @@ TEST_P(LinearTest, IntegersAreThoseOfASlowComputation) {
                         Size{5, 257, 16}, Size{25, 511, 48}, Size{6, 513, 5}, Size{97, 258, 40},
                         Size{3, 1030, 18}, Size{2, 2051, 3}}) {
     for (WeightType type : {WeightType::kInt16, WeightType::kInt8}) {
-      ExpectRoundedExactly(Layer({.tokens = s.tokens, .in = s.in, .out = s.out, .packed = type}),
-                           fmt::format("{} tokens {} -> {}", s.tokens, s.in, s.out));
+      const Layer layer({.tokens = s.tokens, .in = s.in, .out = s.out, .packed = type});
+      WithoutAndWithVnni([&] {
+        ExpectRoundedExactly(layer, fmt::format("{} tokens {} -> {}", s.tokens, s.in, s.out));
+      });
     }
   }
 }
@@ -504,7 +506,7 @@ TEST_P(LinearTest, IntegersOfHardNumbers) {
     for (int64_t t = 0; t < 10; ++t) x.Store(50.0f, t, 11);
     ThreadPool pool(1);
     PackLinear(layer.weights, type, layer.packed.span(), pool);
-    ExpectRoundedExactly(layer, "hard numbers");
+    WithoutAndWithVnni([&] { ExpectRoundedExactly(layer, "hard numbers"); });
   }
 }
 
@@ -523,7 +525,7 @@ TEST_P(LinearTest, SumsOfTopsStayInRange) {
     }
     ThreadPool pool(1);
     PackLinear(layer.weights, type, layer.packed.span(), pool);
-    ExpectRoundedExactly(layer, "tops");
+    WithoutAndWithVnni([&] { ExpectRoundedExactly(layer, "tops"); });
     Tensor y = layer.Output();
     RunLayer(layer.Args(y));
     for (int64_t t = 0; t < 2; ++t) {

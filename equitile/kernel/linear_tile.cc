@@ -243,11 +243,9 @@ void ComputeTileOf(const LinearTile& tile, float* scratch_floats) {
 
 void ComputeTile(const LinearTile& tile, float* scratch) {
   const Compute compute = ComputeOf(tile.args->weights.type());
-#if HWY_TARGET == HWY_AVX3
   if (compute == Compute::kInt16 && UsesVnni())
     return ComputeTileOf<Int16Operand<VnniPairMath>>(tile, scratch);
   if (compute == Compute::kInt8 && UsesVnni()) return ComputeTileOf<VnniInt8Operand>(tile, scratch);
-#endif
   switch (compute) {
     case Compute::kF32:
       return ComputeTileOf<FloatOperand>(tile, scratch);

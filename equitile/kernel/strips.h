@@ -29,7 +29,7 @@ enum class StripLayout : uint8_t {
   kQuery,  // f32 [head_dim][16 tokens]: queries are the lanes of a vector, so that a row's maximum
            // needs no shuffles; integers [dims / n][16 tokens][n dims]
   kKey,    // f32 [head_dim / 16][16 tokens][16 dims]: elements are broadcast; a register tile reads
-           // whole cache lines; integers [dims / 8n][16 tokens][8n dims]
+           // whole cache lines; integers [dims / 8n][16 tokens][8n dims], bytes of them + 128
   kValue,  // f32 as keys; integers [dims / 16][16 tokens / n][16 dims][n tokens], where pairs of
            // tokens are two apart: 0 and 2, 1 and 3, 4 and 6, ...
 };

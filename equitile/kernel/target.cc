@@ -33,6 +33,8 @@ struct KnownTarget {
   int64_t bits;  // Highway's; any of them
 };
 
+constexpr std::string_view kWithVnni = "avx512vnni";
+
 constexpr KnownTarget kKnown[] = {
     {Target::kPortable, "portable", HWY_SCALAR | HWY_EMU128},
     {Target::kSse4, "sse4", HWY_SSE4},
@@ -71,7 +73,12 @@ bool MachineHasVnni() {
 #endif
 }
 
-bool uses_vnni = MachineHasVnni();
+bool VnniOf(Target target) { return target == Target::kAvx512 && MachineHasVnni(); }
+
+bool& UsesVnniNow() {
+  static bool uses = VnniOf(ActiveTarget());
+  return uses;
+}
 
 }  // namespace
 
@@ -113,19 +120,24 @@ void SetTarget(Target target) {
   const int64_t bits = Known(target).bits & HWY_TARGETS;
   hwy::SetSupportedTargetsForTest(bits);
   hwy::GetChosenTarget().Update(bits);
+  UsesVnniNow() = VnniOf(target);
 }
 
-bool UsesVnni() { return uses_vnni; }
+bool UsesVnni() { return UsesVnniNow(); }
 
 void SetVnni(bool on) {
-  if (on && !MachineHasVnni()) throw InputError("[kernel] this machine has no VNNI");
-  uses_vnni = on;
+  if (on && ActiveTarget() == Target::kAvx512 && !MachineHasVnni())
+    throw InputError("[kernel] SIMD target '{}' is not supported by this machine", kWithVnni);
+  UsesVnniNow() = on;
+}
+
+std::string_view ActiveTargetName() {
+  return UsesVnni() && ActiveTarget() == Target::kAvx512 ? kWithVnni : TargetName(ActiveTarget());
 }
 
 void ApplyTargetFromEnvironment() {
   const char* value = std::getenv("EQUITILE_TARGET");
   if (value == nullptr || *value == '\0') return;
-  constexpr std::string_view kWithVnni = "avx512vnni";
   const std::string_view name = value;
   SetTarget(name == kWithVnni ? Target::kAvx512 : ParseTarget(name));
   SetVnni(name == kWithVnni);

@@ -22,10 +22,13 @@ Target ActiveTarget();                  // asked from the code that really runs
 // supported.
 void SetTarget(Target target);
 
-// Whether kernels of avx512 multiply integers with VNNI: where the machine has it, unless the
-// environment asks for avx512 alone ("avx512vnni" asks for both). The bits are the same.
+// Whether integers are multiplied as VNNI does: on avx512 where the machine has it, unless the
+// environment asks for avx512 alone ("avx512vnni" insists on both). SetTarget decides it anew. The
+// bits are the same. Other targets put the same products together from theirs when told to, slowly:
+// so tests walk that way on any machine.
 bool UsesVnni();
-void SetVnni(bool on);  // as SetTarget
+void SetVnni(bool on);                // as SetTarget
+std::string_view ActiveTargetName();  // TargetName(ActiveTarget()), or "avx512vnni"
 
 void ApplyTargetFromEnvironment();  // EQUITILE_TARGET, where it is set
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "equitile/base/error.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile::testing {
@@ -21,6 +22,21 @@ class TargetTest : public ::testing::TestWithParam<Target> {
     ASSERT_EQ(ActiveTarget(), GetParam());
   }
   void TearDown() override { SetTarget(own_target_); }
+
+  // Integers as the target multiplies them, then as VNNI does (target.h).
+  template <class Check>
+  static void WithoutAndWithVnni(const Check& check) {
+    SetVnni(false);
+    check();
+    try {
+      SetVnni(true);
+    } catch (const InputError&) {
+      return;  // avx512 on a machine without it
+    }
+    SCOPED_TRACE("as VNNI multiplies");
+    check();
+    SetVnni(false);
+  }
 
  private:
   const Target own_target_ = ActiveTarget();
