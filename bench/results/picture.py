@@ -9,7 +9,7 @@ import numpy
 import runs
 
 PROMPT, SEED = "a big yellow star spins", 1
-SPARSE = ["--attention", "observe", "--cache", "easy"]
+SPARSE = ["--attention", "predict", "--cache", "easy"]
 SHOWN, GAP = 7, 4  # frames, and pixels between them
 
 
