@@ -194,8 +194,9 @@ def chart(data):
         x, y = 50 + (i % 7) * 132, 420 + (i // 7) * 20
         out.append(f'<rect x="{x}" y="{y}" width="16" height="5" fill="{COLOURS[source]}"/><text x="{x + 21}" y="{y + 7}" class="a">{html.escape(source)}</text>')
     style = "text{font-family:sans-serif;fill:#222}.t{font-size:13px}.a{font-size:10px;fill:#666}.g{stroke:#ddd}"
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 990 460" width="990" height="460"><style>{style}</style>'
-            f'<rect width="990" height="460" fill="#fff"/>{"".join(out)}</svg>\n')
+    height = 420 + 20 * -(-len(named) // 7)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 990 {height}" width="990" height="{height}"><style>{style}</style>'
+            f'<rect width="990" height="{height}" fill="#fff"/>{"".join(out)}</svg>\n')
 
 
 def write(out):
