@@ -5,27 +5,18 @@
 
 #include "apps/cli/command_line.h"
 #include "apps/generate/generate_flags.h"
-#include "equitile/base/error.h"
 #include "equitile/comm/threads/run_ranks.h"
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/run_checkpoint.h"
 #include "equitile/generate/sidecar.h"
 #include "tests/in_repository.h"
+#include "tests/refusal.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
 const std::string kModel = InRepository("models/wan-mini");
-
-std::string Refusal(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 const std::vector<RecipeField>& FieldsAndOneMore() {
   static const std::vector<RecipeField> fields = [] {

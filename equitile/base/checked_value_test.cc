@@ -2,19 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "equitile/base/error.h"
+#include "tests/refusal.h"
 
 namespace equitile {
 namespace {
-
-std::string Refusal(const std::function<void()>& parse) {
-  try {
-    parse();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(CheckedValue, SaysWhatWouldBeRight) {
   EXPECT_EQ(ParseNumber("--n", "-3", Bounds<int64_t>{}), -3);

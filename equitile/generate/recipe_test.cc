@@ -4,23 +4,14 @@
 
 #include <set>
 
-#include "equitile/base/error.h"
 #include "equitile/generate/sidecar.h"
+#include "tests/refusal.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
 using Source = Recipe::Source;
-
-std::string Refusal(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 // As a run on two ranks has it before its first step.
 Recipe Settled() {

@@ -4,6 +4,7 @@
 
 #include "equitile/base/error.h"
 #include "tests/in_repository.h"
+#include "tests/refusal.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -58,34 +59,29 @@ TEST(RunCheckpoint, EveryChangedByteIsNoticed) {
   }
 }
 
-std::string Refusal(const RunCheckpoint& checkpoint,
-                    const std::map<std::string, std::string>& identity) {
-  try {
-    CheckSameRun("a.ckpt", checkpoint, identity);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+std::string RefusalOf(const RunCheckpoint& checkpoint,
+                      const std::map<std::string, std::string>& identity) {
+  return Refusal([&] { CheckSameRun("a.ckpt", checkpoint, identity); });
 }
 
 TEST(RunCheckpoint, OfAnotherRunIsRefused) {
   RunCheckpoint checkpoint = Sample();
   auto identity = checkpoint.identity;
-  EXPECT_EQ(Refusal(checkpoint, identity), "");
+  EXPECT_EQ(RefusalOf(checkpoint, identity), "");
   identity["seed"] = "43";
-  EXPECT_EQ(Refusal(checkpoint, identity),
+  EXPECT_EQ(RefusalOf(checkpoint, identity),
             "[generate] a.ckpt: belongs to another run: its seed is '42', not '43'");
   identity["seed"] = "42";
   identity["new"] = "x";
-  EXPECT_EQ(Refusal(checkpoint, identity),
+  EXPECT_EQ(RefusalOf(checkpoint, identity),
             "[generate] a.ckpt: belongs to another run: its new is left open, not 'x'");
   identity.erase("new");
   identity.erase("seed");
-  EXPECT_EQ(Refusal(checkpoint, identity),
+  EXPECT_EQ(RefusalOf(checkpoint, identity),
             "[generate] a.ckpt: belongs to another run: its seed is '42', not left open");
   // Texts that differ where messages no longer show them.
   checkpoint.identity = {{"prompt", std::string(100, 'a') + "b"}};
-  EXPECT_NE(Refusal(checkpoint, {{"prompt", std::string(100, 'a') + "c"}}), "");
+  EXPECT_NE(RefusalOf(checkpoint, {{"prompt", std::string(100, 'a') + "c"}}), "");
 }
 
 TEST(RunCheckpoint, HistoryMustBeThere) {

@@ -9,21 +9,13 @@
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
 #include "tests/in_repository.h"
+#include "tests/refusal.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
 const std::string kMini = InRepository("models/wan-mini");
-
-std::string Refusal(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST(CheckpointFolder, TakesWan) {
   const CheckpointFolder folder(kMini);

@@ -2,19 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/refusal.h"
+
 namespace equitile {
 namespace {
 
 constexpr auto kText = SettingKind::kText, kNumber = SettingKind::kNumber,
                kBool = SettingKind::kBool, kNull = SettingKind::kNull;
 
-std::string Refusal(std::string_view text) {
-  try {
-    ParseSettings(text, "f");
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+std::string RefusalOf(std::string_view text) {
+  return Refusal([&] { ParseSettings(text, "f"); });
 }
 
 TEST(SettingsFile, Json) {
@@ -80,7 +77,7 @@ TEST(SettingsFile, WhatIsWrongIsNamedWithItsPlace) {
            std::pair("{\"a\": 1, \"a\": 2}", "key 'a' is there twice"),
            std::pair("{\"a\": 1", "not JSON"),
        }) {
-    EXPECT_NE(Refusal(text).find(mention), std::string::npos) << text << "\n" << Refusal(text);
+    EXPECT_NE(RefusalOf(text).find(mention), std::string::npos) << text << "\n" << RefusalOf(text);
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "equitile/base/error.h"
 #include "tests/in_repository.h"
+#include "tests/refusal.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -266,28 +267,18 @@ TEST(Umt5, OddSizesInEveryStorageType) {
   for (size_t p = 0; p < prompts.size(); ++p) EXPECT_TRUE(SameBits(half[p], rows[p]));
 }
 
-template <typename Fn>
-std::string ErrorOf(Fn&& fn) {
-  try {
-    fn();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Umt5, WhatDoesNotFitIsNamed) {
   ThreadPool pool(1);
   const std::string wo = "encoder.block.1.layer.1.DenseReluDense.wo.weight";
   {
     OddModel model;
     model.Erase(wo);
-    EXPECT_NE(ErrorOf([&] { Umt5Encoder(model.Write(false)); }).find(wo), std::string::npos);
+    EXPECT_NE(Refusal([&] { Umt5Encoder(model.Write(false)); }).find(wo), std::string::npos);
   }
   {
     OddModel model;
     model.Reshape(wo, {19, 13});
-    const std::string message = ErrorOf([&] { Umt5Encoder(model.Write(false)); });
+    const std::string message = Refusal([&] { Umt5Encoder(model.Write(false)); });
     EXPECT_NE(message.find(wo), std::string::npos) << message;
     EXPECT_NE(message.find("[19, 13]"), std::string::npos) << message;
     EXPECT_NE(message.find("[13, 19]"), std::string::npos) << message;
@@ -298,7 +289,7 @@ TEST(Umt5, WhatDoesNotFitIsNamed) {
     OddModel model;
     model[name][5] = NAN;
     const Umt5Encoder encoder(model.Write(false));
-    EXPECT_NE(ErrorOf([&] {
+    EXPECT_NE(Refusal([&] {
                 encoder.Encode(Prompts{{0, 1}}, pool);
               }).find(name),
               std::string::npos);

@@ -15,21 +15,13 @@
 #include "equitile/base/error.h"
 #include "equitile/io/safetensors.h"
 #include "tests/in_repository.h"
+#include "tests/refusal.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
 namespace {
 
 const std::filesystem::path kTiny = InRepository("tests/golden/tiny-wan/transformer");
-
-std::string MessageOf(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 WanConfig Parse(const std::string& json) {
   const TempFolder folder;
@@ -64,7 +56,7 @@ TEST(WanConfig, NullAndMissing) {
 TEST(WanConfig, RefusesOtherModels) {
   EXPECT_THROW(Parse(R"({"_class_name": "FluxTransformer2DModel"})"), InputError);
   for (const char* key : {"image_dim", "added_kv_proj_dim"}) {
-    const std::string message = MessageOf([&] { Parse(fmt::format(R"({{"{}": 1280}})", key)); });
+    const std::string message = Refusal([&] { Parse(fmt::format(R"({{"{}": 1280}})", key)); });
     EXPECT_NE(message.find(key), std::string::npos) << message;
     EXPECT_NO_THROW(Parse(fmt::format(R"({{"{}": null}})", key)));
   }
@@ -85,7 +77,7 @@ TEST(WanConfig, SizesWithoutReasonAreNamed) {
            {R"({"in_channels": 1048576})", "'in_channels' holds"},
            {R"({"out_channels": 1048576})", "'out_channels' holds"},
            {R"({"ffn_dim": 9223372036854775807})", "'ffn_dim' holds"}}) {
-    const std::string message = MessageOf([&] { Parse(json); });
+    const std::string message = Refusal([&] { Parse(json); });
     EXPECT_NE(message.find(key), std::string::npos) << json << ": " << message;
   }
 }
@@ -131,7 +123,7 @@ class Changed {
   }
 
   std::string Message(WeightType type = WeightType::kF32) const {
-    return MessageOf([&] {
+    return Refusal([&] {
       const WanConfig config = ReadWanConfig(kTiny / "config.json");
       AlignedBuffer<std::byte> bytes(WanWeights::Bytes(config, type));
       ThreadPool pool(2);
