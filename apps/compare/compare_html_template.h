@@ -7,19 +7,16 @@ namespace equitile {
 // After PageHead, and before the data: JSON in which no '<' is left.
 inline constexpr const char* kComparePageBody = R"html(:root { --b0: #2f6fdf; --b1: #d1343c; --b2: #2f9e5b; --b3: #a04fd0; --b4: #c77700; }
 @media (prefers-color-scheme: dark) { :root { --b0: #5b93f5; --b1: #ff6b70; --b2: #58c98a; --b3: #c98bf0; --b4: #f2b143; } }
-h1 { overflow-wrap: anywhere; }
 .screens { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(150px, 100%), 1fr)); gap: 14px; }
-figure { margin: 0; min-width: 0; }
-figcaption { font-size: 13px; color: var(--soft); margin-top: 4px; overflow-wrap: anywhere; }
-.screen { position: relative; isolation: isolate; overflow: hidden; border: 1px solid var(--line); border-radius: 8px; background: #000; }
+.screen { overflow: hidden; border: 1px solid var(--line); border-radius: 8px; background: #000; }
 .screen img, .screen video { display: block; width: 100%; image-rendering: pixelated; }
+.difference { position: relative; isolation: isolate; background: #000; }
 .difference img + img, .difference video + video { position: absolute; inset: 0; height: 100%; mix-blend-mode: difference; }
 .controls { display: flex; gap: 12px; align-items: center; margin: 14px 0 4px; }
 .controls input { flex: 1; min-width: 60px; accent-color: var(--accent); }
 .controls button { font: inherit; color: var(--ink); background: var(--faint); border: 1px solid var(--line); border-radius: 8px; padding: 4px 14px; cursor: pointer; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(320px, 100%), 1fr)); gap: 10px 22px; margin-top: 10px; }
 .charts svg { display: block; width: 100%; height: 190px; cursor: pointer; }
-.charts text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 .facts { display: grid; grid-template-columns: auto 1fr; gap: 2px 16px; margin: 14px 0 0; }
 .facts dt { color: var(--soft); } .facts dd { margin: 0; }
 </style>
@@ -49,12 +46,6 @@ const svg = (tag, attributes, text) => {
 const colour = curve => `var(--b${curve % 5})`;
 const decibels = psnr => psnr === null ? "identical" : `${psnr.toFixed(2)} dB`;
 
-// 1, 2 or 5 times a power of ten: at most `most` of them in `span`.
-function roundStep(span, most) {
-  const least = span / most, power = 10 ** Math.floor(Math.log10(least));
-  return power * [1, 2, 5, 10].find(times => times * power >= least * 0.9999);
-}
-
 // A picture or a video that shows frame `place` of those that the row has.
 function medium(screen, row) {
   if (screen.video === undefined) {
@@ -69,8 +60,9 @@ function medium(screen, row) {
 
 // Curves over frames, with a line at the frame that is shown; `top` is where identical frames are.
 function chart(row, name, values, unit, seek) {
-  const width = 480, height = 190, left = 46, right = 10, upper = 22, lower = 26;
-  const box = svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": name, preserveAspectRatio: "none"});
+  const height = 190, left = 46, right = 10, upper = 22, lower = 26;
+  let width = 480, shown = 0, cursor;
+  const box = svg("svg", {role: "img", "aria-label": name});
   const known = row.curves.flatMap(values).filter(value => value !== null);
   let low = Math.min(...known), high = Math.max(...known);
   if (!known.length) [low, high] = [0, 1];
@@ -79,26 +71,35 @@ function chart(row, name, values, unit, seek) {
   const count = row.curves[0].psnr.length;
   const x = frame => left + (width - left - right) * (count > 1 ? frame / (count - 1) : 0.5);
   const y = value => upper + (height - upper - lower) * (1 - ((value ?? high) - low) / (high - low));
-  box.append(svg("text", {x: left, y: 13}, `${name} per frame`));
-  for (let value = low; value <= high + step / 2; value += step) {
-    box.append(svg("line", {x1: left, x2: width - right, y1: y(value), y2: y(value), stroke: "var(--line)"}));
-    box.append(svg("text", {x: left - 6, y: y(value) + 4, "text-anchor": "end"}, +value.toPrecision(6) + unit.name));
-  }
-  const frames = Math.max(1, roundStep(Math.max(1, count - 1), 6));
-  for (let frame = 0; frame < count; frame += frames) {
-    box.append(svg("text", {x: x(frame), y: height - 8, "text-anchor": "middle"}, frame));
-  }
-  row.curves.forEach((curve, i) => {
-    const points = values(curve).map((value, frame) => `${x(frame).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
-    box.append(svg("polyline", {points, fill: "none", stroke: colour(i), "stroke-width": 2, "vector-effect": "non-scaling-stroke"}));
-  });
-  const cursor = svg("line", {y1: upper, y2: height - lower, stroke: "var(--ink)", "stroke-dasharray": "3 3"});
-  box.append(cursor);
+  const draw = () => {
+    box.replaceChildren(svg("text", {x: left, y: 13}, `${name} per frame`));
+    for (let value = low; value <= high + step / 2; value += step) {
+      box.append(svg("line", {x1: left, x2: width - right, y1: y(value), y2: y(value), stroke: "var(--line)"}));
+      box.append(svg("text", {x: left - 6, y: y(value) + 4, "text-anchor": "end"}, +value.toPrecision(6) + unit.name));
+    }
+    const frames = Math.max(1, roundStep(Math.max(1, count - 1), 6));
+    for (let frame = 0; frame < count; frame += frames) {
+      box.append(svg("text", {x: x(frame), y: height - 8, "text-anchor": "middle"}, frame));
+    }
+    row.curves.forEach((curve, i) => {
+      const points = values(curve).map((value, frame) => `${x(frame).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
+      box.append(svg("polyline", {points, fill: "none", stroke: colour(i), "stroke-width": 2}));
+    });
+    cursor = svg("line", {x1: x(shown), x2: x(shown), y1: upper, y2: height - lower, stroke: "var(--ink)", "stroke-dasharray": "3 3"});
+    box.append(cursor);
+  };
+  draw();
+  // As wide as there is room: stretched letters cannot be read.
+  new ResizeObserver(([entry]) => { width = entry.contentRect.width; draw(); }).observe(box);
   box.onclick = event => {
-    const place = box.getBoundingClientRect(), at = (event.clientX - place.left) / place.width * width;
+    const place = box.getBoundingClientRect(), at = event.clientX - place.left;
     seek(Math.round((at - left) / (width - left - right) * (count - 1)));
   };
-  box.show = frame => { cursor.setAttribute("x1", x(frame)); cursor.setAttribute("x2", x(frame)); };
+  box.show = frame => {
+    shown = frame;
+    cursor.setAttribute("x1", x(frame));
+    cursor.setAttribute("x2", x(frame));
+  };
   return box;
 }
 
@@ -119,8 +120,9 @@ function rowOf(row) {
   row.screens.slice(1).forEach(screen => {
     const pair = [medium(row.screens[0], row), medium(screen, row)];
     media.push(...pair);
-    const box = make("div", {className: "screen difference"}, pair);
-    box.style.filter = `brightness(${data.gain})`;
+    const inside = make("div", {className: "difference"}, pair);
+    inside.style.filter = `brightness(${data.gain})`;
+    const box = make("div", {className: "screen"}, [inside]);
     const of = row.screens.length > 2 ? ` of ${screen.label}` : "";
     screens.append(make("figure", {}, [box, make("figcaption", {textContent: `difference${of}, times ${data.gain}`})]));
   });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 #include "apps/cli/pattern_text.h"
 #include "apps/cli/table.h"
@@ -156,7 +157,10 @@ void InspectPattern(const InspectOptions& options) {
                      Counted(file.Layers(), "layer"));
   }
   if (!options.png.empty()) WritePng(options.png, PaintPattern(file));
-  if (!options.html.empty()) WriteTextFile(options.html, PatternPage(options.path, file));
+  if (!options.html.empty()) {
+    const std::string name = std::filesystem::path(options.path).filename().string();
+    WriteTextFile(options.html, PatternPage(name, file));
+  }
   if (options.json) {
     PrintJson(Describe(options, file));
   } else {

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "apps/cli/html.h"
+#include "apps/cli/page_style.h"
 #include "apps/cli/pattern_text.h"
 
 namespace equitile {
@@ -56,6 +57,20 @@ std::string HtmlCell(const PatternHead& head, size_t layer, size_t number) {
                      color[1], color[2], told, LookOf(head.pattern.mode).sign);
 }
 
+// After PageHead. Cells look the same by day and by night.
+constexpr const char* kPatternStyle =
+    R"html(section { overflow-x: auto; }
+table { width: auto; border-collapse: separate; border-spacing: 2px; }
+th, td { border: 0; padding: 0; text-align: center; font-size: 11px; }
+th { padding-right: 8px; }
+td { min-width: 20px; height: 20px; border-radius: 3px; color: #14181f; text-shadow: 0 0 3px #fff9; }
+.key i { width: 18px; height: 18px; color: #fff; font: 11px/18px system-ui, sans-serif; text-align: center; }
+</style>
+</head>
+<body>
+<main>
+)html";
+
 }  // namespace
 
 char ModeSign(HeadMode mode) { return LookOf(mode).sign; }
@@ -103,39 +118,33 @@ RgbImage PaintPattern(const PatternFile& file) {
 }
 
 std::string PatternPage(const std::string& name, const PatternFile& file) {
-  std::string page = fmt::format(
-      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title><style>"
-      "body{{font:15px system-ui,sans-serif;margin:2em;background:#fff;color:#222}}"
-      "table{{border-spacing:1px;margin:0 0 "
-      "1.5em}}td{{width:18px;height:18px;text-align:center;color:#fff;font-size:11px}}"
-      "th{{font-weight:normal;color:#777;font-size:11px;padding:0 6px}}.key{{padding:1px "
-      "7px;margin-right:4px;color:#fff}}"
-      ".note{{color:#777}}</style><h1>{0}</h1><p>{1} layers of {2} heads on {3} frames of {4} x "
-      "{5}. Density {6:.4f}, "
-      "predicted speed-up {7:.2f}.</p><p>",
+  std::string page = PageHead("inspect") + kPatternStyle;
+  page += fmt::format(
+      "<h1>{}</h1><div class=\"soft\">{} layers of {} heads on {} frames of {} × {} · density "
+      "{:.4f} · predicted speed-up {:.2f}</div>\n<p>",
       HtmlEscaped(name), file.Layers(), file.Heads(), file.grid.frames, file.grid.height,
       file.grid.width, file.density, file.predicted_speedup);
   for (HeadMode mode : kHeadModes) {
     const auto& color = LookOf(mode).color;
     page += fmt::format(
-        "<span class=\"key\" style=\"background:#{:02x}{:02x}{:02x}\">{}</span>{}&ensp;", color[0],
+        "<span class=\"key\"><i style=\"background:#{:02x}{:02x}{:02x}\">{}</i>{}</span>", color[0],
         color[1], color[2], LookOf(mode).sign, HeadModeName(mode));
   }
   page +=
-      "</p><p class=\"note\">Layers down, heads across; the stronger the colour, the denser. Point "
-      "at a head for its "
-      "size and error.</p>\n";
+      "</p><p class=\"soft small\">Layers down, heads across; the stronger the colour, the denser. "
+      "Point at a head for its size and error.</p>\n";
   for (const PatternRange& range : file.ranges) {
-    page += fmt::format("<h2>sigma {:g} to {:g}</h2><table>\n", range.high, range.low);
+    page += fmt::format("<section><div class=\"top\"><h2>sigma {:g} to {:g}</h2></div><table>\n",
+                        range.high, range.low);
     for (size_t layer = 0; layer < range.layers.size(); ++layer) {
       page += fmt::format("<tr><th>{}</th>", layer);
       for (size_t head = 0; head < range.layers[layer].size(); ++head)
         page += HtmlCell(range.layers[layer][head], layer, head);
       page += "</tr>\n";
     }
-    page += "</table>\n";
+    page += "</table></section>\n";
   }
-  return page + "</html>\n";
+  return page + "</main>\n</body>\n</html>\n";
 }
 
 }  // namespace equitile

@@ -89,7 +89,8 @@ void RunFolder(const PlanCommand& command) {
       PlanFolder(command.flags, masks, {.threshold = command.reuse_threshold.value_or(0)}, options);
   if (command.json) return PrintJson(FolderJson(report, options));
   PrintHead(report.source, report.lanes, report.grid, report.density, options);
-  fmt::print("{}", FolderText(report));
+  const auto specs = ParsePlanners(command.flags.planners, options.ranks);
+  fmt::print("{}", FolderText(report, {.wide = command.wide, .baseline = BaselineOf(specs)}));
 }
 
 void Run(const PlanCommand& command) {

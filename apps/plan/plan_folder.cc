@@ -8,7 +8,6 @@
 #include <numeric>
 #include <utility>
 
-#include "apps/cli/table.h"
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/io/plan_report_json.h"
@@ -62,71 +61,6 @@ Json CallsJson(const PlannedCalls& calls) {
           {"moved_blocks", calls.moved ? Json(*calls.moved) : Json(nullptr)},
           {"bytes", calls.bytes},
           {"predicted_seconds", calls.seconds}};
-}
-
-std::vector<Cell> CallsCells(const PlannedCalls& calls) {
-  return {calls.planner,
-          Cell(calls.RhoMean(), 4),
-          Cell(calls.rho_max, 4),
-          calls.moved ? Cell(Json(*calls.moved), fmt::format("{:g}", *calls.moved))
-                      : Cell(Json(nullptr), "-"),
-          Cell(static_cast<double>(calls.bytes) * 1e-6, 2),
-          Cell(calls.seconds * 1e3, 3)};
-}
-
-// "3", or "3-7" for neighbours in which everything is the same.
-std::string StepsText(const std::optional<int64_t>& first, const std::optional<int64_t>& last) {
-  if (!first) return "any";
-  return first == last ? fmt::format("{}", *first) : fmt::format("{}-{}", *first, *last);
-}
-
-bool AreAlike(const PlannedStep& a, const PlannedStep& b) {
-  return a.layers == b.layers && a.density == b.density && a.plans == b.plans;
-}
-
-std::string StepsTable(const std::vector<PlannedStep>& steps) {
-  Table table({{"step"},
-               {"density"},
-               {"planner"},
-               {"rho_mean"},
-               {"rho_max"},
-               {"moved"},
-               {"MB/rank"},
-               {"predicted_ms"}});
-  for (size_t i = 0; i < steps.size();) {
-    size_t end = i + 1;
-    while (end < steps.size() && AreAlike(steps[i], steps[end])) ++end;
-    for (const PlannedCalls& calls : steps[i].plans) {
-      const bool is_first = &calls == &steps[i].plans.front();
-      std::vector<Cell> row = {is_first ? StepsText(steps[i].step, steps[end - 1].step) : "",
-                               is_first ? Cell(steps[i].density, 3) : Cell("")};
-      for (Cell& cell : CallsCells(calls)) row.push_back(std::move(cell));
-      table.Add(std::move(row));
-    }
-    i = end;
-  }
-  return table.ToText(Terminal::Of(stdout));
-}
-
-std::string TotalsTable(const FolderReport& report) {
-  Table table({{"planner"},
-               {"rho_mean"},
-               {"rho_max"},
-               {"moved"},
-               {"MB/rank"},
-               {"predicted_ms"},
-               {"plans_made"},
-               {"kept"},
-               {"planning_ms"}});
-  for (size_t i = 0; i < report.plans.size(); ++i) {
-    const BalanceReport& balance = report.balances[i];
-    std::vector<Cell> row = CallsCells(report.plans[i]);
-    row.push_back(balance.made);
-    row.push_back(balance.kept);
-    row.push_back(Cell(balance.seconds * 1e3, 2));
-    table.Add(std::move(row));
-  }
-  return table.ToText(Terminal::Of(stdout));
 }
 
 // The same planners everywhere, the fastest of the whole run first.
@@ -230,11 +164,6 @@ Json FolderJson(const FolderReport& report, const PlanOptions& options) {
   json["cost"] = {{"block", options.cost.block}, {"row", options.cost.row}};
   json["cluster"] = ClusterJson(options.cluster);
   return json;
-}
-
-std::string FolderText(const FolderReport& report) {
-  return fmt::format("\n{}\nall {} calls together\n{}", StepsTable(report.steps), report.calls,
-                     TotalsTable(report));
 }
 
 }  // namespace equitile

@@ -52,6 +52,5 @@ FolderReport PlanFolder(const PlanFlags& flags, const MaskTable& masks, const Re
                         const PlanOptions& options);
 
 Json FolderJson(const FolderReport& report, const PlanOptions& options);
-std::string FolderText(const FolderReport& report);
 
 }  // namespace equitile

@@ -13,7 +13,6 @@ inline constexpr const char* kPlanPageBody = R"html(.plan { display: grid; grid-
 .stack { display: flex; height: 16px; border-radius: 4px; overflow: hidden; }
 .stack i { display: block; height: 100%; }
 .two { display: grid; grid-template-columns: minmax(0, 620px) minmax(0, 1fr); gap: 26px; }
-canvas { display: block; width: 100%; }
 #mask { aspect-ratio: 1; image-rendering: pixelated; border: 1px solid var(--line); border-radius: 6px; }
 #heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(58px, 1fr)); gap: 8px; max-height: 520px; overflow-y: auto; padding: 3px; }
 #heads button { padding: 0; border: 0; background: none; color: var(--soft); font: inherit; font-size: 11px; cursor: pointer; }
@@ -21,8 +20,6 @@ canvas { display: block; width: 100%; }
 #heads button[aria-pressed="true"] canvas { outline: 3px solid var(--accent); }
 #heads button[aria-pressed="true"] { color: var(--ink); font-weight: 600; }
 .chips { display: flex; flex-wrap: wrap; gap: 5px 14px; margin-top: 14px; max-height: 150px; overflow-y: auto; }
-#tip { position: fixed; pointer-events: none; background: var(--ink); color: var(--page); padding: 5px 9px; border-radius: 7px; font-size: 13px;
-  white-space: pre; visibility: hidden; z-index: 2; }
 @media (max-width: 860px) { .plan, .two { grid-template-columns: minmax(0, 1fr); } }
 </style>
 </head>
@@ -210,12 +207,6 @@ function timelineOf(p) {
   });
 }
 function timeScale() { return $("same").checked ? Math.max(...layer().plans.map(p => p.predicted_seconds)) : plan().predicted_seconds; }
-// 1, 2 or 5 times a power of ten: at most `most` of them in `scale`.
-function roundStep(scale, most) {
-  if (!(scale > 0)) return 0;
-  const least = scale / most, power = 10 ** Math.floor(Math.log10(least));
-  return power * [1, 2, 5, 10].find(times => times * power >= least * 0.9999);
-}
 function drawTime() {
   const canvas = $("time"), p = plan(), rows = timelineOf(p), ratio = devicePixelRatio || 1;
   const rowHeight = Math.max(9, Math.min(34, Math.floor(520 / rows.length))), height = rows.length * rowHeight + 26, width = canvas.clientWidth;

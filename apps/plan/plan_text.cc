@@ -70,9 +70,116 @@ Cell MovedCell(const Moved& moved) {
 
 Cell Megabytes(int64_t bytes) { return Cell(static_cast<double>(bytes) * 1e-6, 2); }
 
+Cell MovedCell(const std::optional<double>& blocks) {
+  if (!blocks) return Cell(Json(nullptr), "-");
+  return Cell(Json(*blocks), fmt::format("{:g}", *blocks));
+}
+
+constexpr const char* kRhoMeans = "rho: work of the busiest rank over the mean, 1 is even";
+
 Cell SpeedUp(const std::optional<double>& baseline, double seconds) {
   if (!baseline || seconds <= 0) return Cell(Json(nullptr), "-");
   return Cell(*baseline / seconds, 2);
+}
+
+std::optional<double> BaselineSeconds(const std::vector<PlannedCalls>& plans,
+                                      const PlanTextOptions& options) {
+  for (const PlannedCalls& calls : plans) {
+    if (calls.planner == options.baseline) return calls.seconds;
+  }
+  return std::nullopt;
+}
+
+bool HaveSameFigures(PlannedCalls a, const PlannedCalls& b) {
+  a.planner = b.planner;
+  return a == b;
+}
+
+// Rows of a run's tables: planners with the same figures in all steps.
+Groups FolderGroups(const FolderReport& report) {
+  return GroupsOf(report.plans.size(), [&](size_t a, size_t b) {
+    return std::all_of(report.steps.begin(), report.steps.end(), [&](const PlannedStep& step) {
+      return HaveSameFigures(step.plans[a], step.plans[b]);
+    });
+  });
+}
+
+std::string FolderLabel(const FolderReport& report, const std::vector<size_t>& group) {
+  std::vector<std::string> names;
+  for (size_t i : group) names.push_back(report.plans[i].planner);
+  return fmt::format("{}", fmt::join(names, " = "));
+}
+
+std::string TotalsTable(const FolderReport& report, const Groups& groups,
+                        const PlanTextOptions& options) {
+  const std::optional<double> baseline = BaselineSeconds(report.plans, options);
+  Table table({{"planner"},
+               {"rho_mean"},
+               {"rho_max"},
+               {"speed-up", baseline.has_value()},
+               {"predicted_ms"},
+               {"MB/rank"},
+               {"plans_made", options.wide},
+               {"kept", options.wide},
+               {"moved", options.wide},
+               {"planning_ms", options.wide}});
+  for (const auto& group : groups) {
+    const PlannedCalls& calls = report.plans[group.front()];
+    const BalanceReport& balance = report.balances[group.front()];
+    table.Add({FolderLabel(report, group), Cell(calls.RhoMean(), 4), Cell(calls.rho_max, 4),
+               SpeedUp(baseline, calls.seconds), Cell(calls.seconds * 1e3, 3),
+               Megabytes(calls.bytes), balance.made, balance.kept, MovedCell(calls.moved),
+               Cell(balance.seconds * 1e3, 2)});
+  }
+  return table.ToText(Terminal::Of(stdout));
+}
+
+// "3", or "3-7" for neighbours in which everything is the same.
+std::string StepsText(const std::optional<int64_t>& first, const std::optional<int64_t>& last) {
+  if (!first) return "any";
+  return first == last ? fmt::format("{}", *first) : fmt::format("{}-{}", *first, *last);
+}
+
+bool AreAlike(const PlannedStep& a, const PlannedStep& b) {
+  return a.layers == b.layers && a.density == b.density && a.plans == b.plans;
+}
+
+std::string StepsTable(const FolderReport& report, const Groups& groups,
+                       const PlanTextOptions& options) {
+  const std::vector<PlannedStep>& steps = report.steps;
+  const bool compares = BaselineSeconds(report.plans, options).has_value();
+  Table table({{"step"},
+               {"density"},
+               {"planner"},
+               {"rho_mean"},
+               {"rho_max"},
+               {"speed-up", compares},
+               {"predicted_ms"},
+               {"MB/rank"},
+               {"moved", options.wide}});
+  for (size_t i = 0; i < steps.size();) {
+    size_t end = i + 1;
+    while (end < steps.size() && AreAlike(steps[i], steps[end])) ++end;
+    const std::optional<double> baseline = BaselineSeconds(steps[i].plans, options);
+    for (const auto& group : groups) {
+      const bool is_first = &group == &groups.front();
+      const PlannedCalls& calls = steps[i].plans[group.front()];
+      table.Add({is_first ? StepsText(steps[i].step, steps[end - 1].step) : "",
+                 is_first ? Cell(steps[i].density, 3) : Cell(""), calls.planner,
+                 Cell(calls.RhoMean(), 4), Cell(calls.rho_max, 4), SpeedUp(baseline, calls.seconds),
+                 Cell(calls.seconds * 1e3, 3), Megabytes(calls.bytes), MovedCell(calls.moved)});
+    }
+    i = end;
+  }
+  return table.ToText(Terminal::Of(stdout));
+}
+
+std::string FolderLegend(const PlanTextOptions& options, bool compares) {
+  std::string text =
+      fmt::format("{}; MB/rank: of the busiest rank, all calls added up", kRhoMeans);
+  if (compares) text += fmt::format("; speed-up: of the predicted time, over {}", options.baseline);
+  if (!options.wide) text += "; --wide shows more columns";
+  return Terminal::Of(stdout).Dim(Wrapped(text)) + "\n";
 }
 
 }  // namespace
@@ -154,6 +261,14 @@ std::string SummaryText(const std::vector<MaskReport>& layers, const PlanTextOpt
   return table.ToText(Terminal::Of(stdout));
 }
 
+std::string FolderText(const FolderReport& report, const PlanTextOptions& options) {
+  const Groups groups = FolderGroups(report);
+  const bool compares = BaselineSeconds(report.plans, options).has_value();
+  return fmt::format("all {} calls together\n{}{}\nstep by step\n{}", report.calls,
+                     TotalsTable(report, groups, options), FolderLegend(options, compares),
+                     StepsTable(report, groups, options));
+}
+
 std::string Wrapped(std::string_view text) {
   constexpr size_t kColumns = 80;
   std::string lines;
@@ -173,9 +288,10 @@ std::string Wrapped(std::string_view text) {
 }
 
 std::string PlanLegend(const PlanTextOptions& options) {
-  std::string text =
-      "rho: work of the busiest rank over the mean, 1 is even; bound: the least rho that such a "
-      "layout can have; MB/rank: most that a rank sends and receives";
+  std::string text = fmt::format(
+      "{}; bound: the least rho that such a layout can have; MB/rank: most that a rank sends and "
+      "receives",
+      kRhoMeans);
   if (!options.baseline.empty()) {
     text += fmt::format("; speed-up: of the predicted time, over {}", options.baseline);
   }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/plan/plan_folder.h"
 #include "equitile/io/plan_report_json.h"
 
 namespace equitile {
@@ -22,6 +23,9 @@ std::string PlansText(const std::vector<PlanReport>& plans, const PlanTextOption
 
 // All layers together, fastest first.
 std::string SummaryText(const std::vector<MaskReport>& layers, const PlanTextOptions& options);
+
+// All calls of a run together, then step by step; steps that are the same are one.
+std::string FolderText(const FolderReport& report, const PlanTextOptions& options);
 
 // In lines of at most 80 columns.
 std::string Wrapped(std::string_view text);

@@ -15,10 +15,19 @@ namespace equitile {
 namespace {
 
 // Fields of the recipe that say nothing about a calibration.
-const std::vector<std::string_view> kOtherFields = {
-    "prompt",       "output",          "save_latents", "fps",
-    "seed",         "attention",       "dense_layers", "cache",
-    "share_passes", "dense_last_step", "vae_tiling",   "reuse_threshold"};
+const std::vector<std::string_view> kOtherFields = {"prompt",
+                                                    "output",
+                                                    "save_latents",
+                                                    "fps",
+                                                    "crf",
+                                                    "seed",
+                                                    "attention",
+                                                    "dense_layers",
+                                                    "cache",
+                                                    "share_passes",
+                                                    "dense_last_step",
+                                                    "vae_tiling",
+                                                    "reuse_threshold"};
 
 Objective ObjectiveOf(const std::string& name) {
   for (Objective objective : {Objective::kPaper, Objective::kRelative, Objective::kBudget}) {

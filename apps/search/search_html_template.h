@@ -5,34 +5,24 @@ namespace equitile {
 
 // After PageHead, and before the data: JSON in which no '<' is left.
 inline constexpr const char* kSearchPageBody = R"html(
-canvas { display: block; width: 100%; }
-#tip { position: fixed; pointer-events: none; background: var(--ink); color: var(--page); padding: 5px 9px; border-radius: 7px; font-size: 13px;
-  white-space: pre; visibility: hidden; z-index: 2; }
 :root { --full: #d75f5f; --skip: #8a919d; --diagonal: #5f87d7; --multi-diagonal: #3f9f76; --stripes: #d09a36; --mean: #a070d0; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { text-align: left; font-weight: 500; font-size: 13px; color: var(--soft); padding: 6px 14px 6px 0; border-bottom: 1px solid var(--line); }
-td { padding: 6px 14px 6px 0; border-bottom: 1px solid var(--faint); }
 tr.chosen td { background: var(--pick); font-weight: 600; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 20px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 12px; margin-top: 20px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 14px 18px; }
-.tile b { display: block; font-size: 26px; letter-spacing: -0.02em; font-variant-numeric: tabular-nums; }
+.tile b { display: block; white-space: nowrap; font-size: 26px; letter-spacing: -0.02em; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
 .row { display: flex; flex-wrap: wrap; gap: 26px; }
-.row > figure { margin: 0; }
-figcaption { font-size: 13px; color: var(--soft); margin-top: 6px; }
 figcaption b { color: var(--ink); }
 .maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); gap: 22px; }
-.maps figure { margin: 0; }
 .maps canvas { aspect-ratio: 1; image-rendering: pixelated; border: 1px solid var(--line); border-radius: 6px; }
 .frames { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 8px; }
 .frames img { width: 100%; display: block; border-radius: 6px; }
 .frames div { font-size: 13px; color: var(--soft); }
-svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
 svg .axis { stroke: var(--line); }
 .bars { display: flex; align-items: flex-end; gap: 4px; height: 110px; border-bottom: 1px solid var(--line); position: relative; }
 .bars i { flex: 1; background: var(--compute); border-radius: 3px 3px 0 0; min-width: 4px; }
 .bars u { position: absolute; left: 0; right: 0; border-top: 2px dashed var(--soft); text-decoration: none; }
-.half { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 26px; }
+.half { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(380px, 100%), 1fr)); gap: 26px; }
 .note { max-width: 86ch; color: var(--soft); font-size: 14px; margin: 0 0 14px; }
 @media print { section { break-inside: avoid; } }
 </style>
@@ -160,27 +150,35 @@ function drawModes() {
   $("modes").onmouseleave = event => tip(event);
 }
 
+// The round numbers from `low` to `high`, about five.
+function ticks(low, high) {
+  const step = roundStep(high - low, 5), numbers = [];
+  for (let i = Math.ceil(low / step - 1e-6); i * step <= high + 1e-6 * step; ++i) numbers.push(i * step);
+  return numbers;
+}
+
 // Points [[x, y], ...] as a line with axes from the data; y from 0, the last one marked.
 function chart(id, points, xName, yName, xText, yText) {
-  const W = 540, H = 300, L = 62, B = 44, T = 14, R = 18;
+  const W = 540, H = 300, L = 62, B = 44, T = 30, R = 18;
   const xs = points.map(p => p[0]), lo = Math.min(...xs), hi = Math.max(...xs, lo + 1e-9), top = Math.max(...points.map(p => p[1]), 1e-12) * 1.08;
   const X = x => L + (x - lo) / (hi - lo) * (W - L - R), Y = y => H - B - y / top * (H - B - T);
   let svg = "";
-  for (let i = 0; i <= 4; ++i) {
-    const x = lo + (hi - lo) * i / 4, y = top * i / 4;
-    svg += `<line class="axis" x1="${X(x)}" x2="${X(x)}" y1="${T}" y2="${H - B}"/><text x="${X(x)}" y="${H - B + 18}" text-anchor="middle">${xText(x)}</text>` +
-      `<line class="axis" x1="${L}" x2="${W - R}" y1="${Y(y)}" y2="${Y(y)}"/><text x="${L - 8}" y="${Y(y) + 4}" text-anchor="end">${yText(y)}</text>`;
+  for (const x of ticks(lo, hi)) {
+    svg += `<line class="axis" x1="${X(x)}" x2="${X(x)}" y1="${T}" y2="${H - B}"/><text x="${X(x)}" y="${H - B + 18}" text-anchor="middle">${xText(x)}</text>`;
+  }
+  for (const y of ticks(0, top)) {
+    svg += `<line class="axis" x1="${L}" x2="${W - R}" y1="${Y(y)}" y2="${Y(y)}"/><text x="${L - 8}" y="${Y(y) + 4}" text-anchor="end">${yText(y)}</text>`;
   }
   const end = points[points.length - 1];
   svg += `<polyline fill="none" stroke="var(--accent)" stroke-width="2.5" points="${points.map(p => `${X(p[0]).toFixed(1)},${Y(p[1]).toFixed(1)}`).join(" ")}"/>` +
     `<circle cx="${X(end[0])}" cy="${Y(end[1])}" r="6" fill="var(--critical)" stroke="var(--card)" stroke-width="2"/>` +
     `<text x="${X(end[0])}" y="${Y(end[1]) - 12}" text-anchor="${end[0] > (lo + hi) / 2 ? "end" : "start"}" style="fill:var(--ink);font-weight:600">chosen</text>` +
-    `<text x="${(L + W - R) / 2}" y="${H - 6}" text-anchor="middle">${xName}</text><text transform="translate(13 ${(T + H - B) / 2}) rotate(-90)" text-anchor="middle">${yName}</text>`;
+    `<text x="${(L + W - R) / 2}" y="${H - 6}" text-anchor="middle">${xName}</text><text x="2" y="13">${yName}</text>`;
   $(id).innerHTML = `<svg viewBox="0 0 ${W} ${H}" style="width:100%;max-width:${W}px">${svg}</svg>`;
 }
 function drawCurve() {
   if (data.curve.length < 2) { $("curve-card").hidden = true; return; }
-  const error = y => (100 * y).toPrecision(2) + " %";
+  const error = y => +(100 * y).toPrecision(3) + " %";
   chart("by-density", data.curve.map(p => [p[0], p[1]]), "density of attention", "squared error of layers", x => percent(x), error);
   chart("by-speed", data.curve.map(p => [p[2], p[1]]), "predicted speed-up of all steps", "squared error of layers", x => times(x), error);
 }

@@ -78,9 +78,11 @@ def test_fits_a_terminal(equitile, tmp_path):
     write_run(tmp_path / "run", 5, 3)
     outcome = equitile("plan", "--mask", "run", "--for-ranks", 8)
     assert outcome.code == 0, outcome.err
-    assert max(map(len, outcome.out.splitlines())) <= 100, outcome.out
-    assert "1-2 " in outcome.out  # equal steps are one
-    assert "all 15 calls together" in outcome.out
+    assert max(map(len, outcome.out.splitlines())) <= 80, outcome.out
+    assert 0 < outcome.out.index("all 15 calls together") < outcome.out.index("step by step") < outcome.out.index("1-2 ")  # equal steps are one
+    assert "moved" not in outcome.out and "moved" in equitile("plan", "--mask", "run", "--for-ranks", 8, "--wide").out
+    assert "ulysses" in next(line for line in outcome.out.splitlines() if "usp:8x1" in line)  # the same plan
+    assert "over ulysses" in outcome.out.replace("\n", " ")
 
 
 def test_what_cannot_be_used_is_refused(equitile, tmp_path):

@@ -188,7 +188,7 @@ def test_no_prompt_is_in_two_files():
     (["--lambda", 0.5], "--lambda"), (["--objective", "fast"], "--objective fast"), (["--dense-steps", "100%"], "--dense-steps"),
     (["--speedup", 900], "--speedup 900"), (["--mode-density", 0.2], "--mode-density"), (["--count", 0], "--count 0"),
     (["-o", "no/such/folder.json"], "no/such"), (["--resume"], "p.json.ckpt"), (["--report", "no/such/r.html"], "no/such"),
-    (["--objective", "sta", "--report", "r.html"], "--report r.html"), (["--validate-at", "96,96,5"], "--validate-at 96,96,5"),
+    (["--crf", 20], "--crf"), (["--objective", "sta", "--report", "r.html"], "--report r.html"), (["--validate-at", "96,96,5"], "--validate-at 96,96,5"),
 ])
 def test_mistakes(search, flags, mention):
     outcome = search(*(["-o", "p.json"] if "-o" not in flags else []), *flags)
