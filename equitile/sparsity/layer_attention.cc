@@ -44,7 +44,9 @@ LayerAttention::LayerAttention(Executor& executor, std::unique_ptr<MaskSource> s
       trace_(options.trace),
       head_dim_(options.head_dim),
       layers_(options.layers),
-      compute_(options.compute) {}
+      compute_(options.compute) {
+  if (compute_ == Compute::kInt8) centers_.emplace(layers_, head_dim_);
+}
 
 void LayerAttention::Begin(std::unique_ptr<MaskSource> source,
                            std::unique_ptr<AttentionWatch> watch,
@@ -52,18 +54,21 @@ void LayerAttention::Begin(std::unique_ptr<MaskSource> source,
   source_ = std::move(source);
   watch_ = std::move(watch);
   records_.clear();
+  if (centers_) centers_->Begin();
   balancer_.Begin(std::move(repeats));
 }
 
 SourceState LayerAttention::State() const {
   SourceState state = source_->State();
   state.merge(balancer_.State());
+  if (centers_) state.merge(centers_->State());
   return state;
 }
 
 void LayerAttention::Restore(const SourceState& state) {
   source_->Restore(state);
   balancer_.Restore(state);
+  if (centers_) centers_->Restore(state);
 }
 
 std::vector<int64_t> LayerAttention::SkippedHeads(const ComingLayer& layer) {
@@ -71,6 +76,11 @@ std::vector<int64_t> LayerAttention::SkippedHeads(const ComingLayer& layer) {
 }
 
 void LayerAttention::operator()(const SelfAttentionCall& call) {
+  Attend(call);
+  if (centers_ && call.layer + 1 == layers_) centers_->EndStep(executor_.comm());
+}
+
+void LayerAttention::Attend(const SelfAttentionCall& call) {
   Communicator& comm = executor_.comm();
   LayerRecord record{.step = call.step, .layer = call.layer, .sigma = call.sigma};
   const int32_t counted_step = call.step + 1;  // people count steps from 1
@@ -118,15 +128,27 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
       rows(all_lanes.Lane(lanes.BatchOf(lane), head), token, count, to);
     };
   };
-  auto q = rows_of(call.q), k = rows_of(call.k), v = rows_of(call.v);
+  const auto q = rows_of(call.q), v = rows_of(call.v), all_of_k = rows_of(call.k);
   const bool has_all = call.skipped.empty();
 
+  std::vector<const float*> centers;
+  if (centers_) {
+    if (!observes) centers = centers_->Of(call.layer, heads);
+    centers_->Add(call, all_lanes, masks.blocks().grid().kv_tokens, heads, itinerary->home_rows,
+                  executor_.pool());
+  }
+  const auto k = [&](int64_t lane, int64_t token, int64_t count, float* to) {
+    all_of_k(lane, token, count, to);
+    if (centers.empty()) return;
+    const float* const center = centers[static_cast<size_t>(lane)];
+    for (int64_t i = 0; i < count * head_dim_; ++i) to[i] -= center[i % head_dim_];
+  };
   std::vector<RowMasses> row_masses;
   record.run = executor_.Run(*itinerary, {.step = counted_step,
                                           .layer = call.layer,
                                           .scale = call.scale,
                                           .q = has_all ? call.q : RowProducer(q),
-                                          .k = has_all ? call.k : RowProducer(k),
+                                          .k = has_all && centers.empty() ? call.k : RowProducer(k),
                                           .v = has_all ? call.v : RowProducer(v),
                                           .out = call.out,
                                           .lse = nullptr,

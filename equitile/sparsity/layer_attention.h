@@ -14,6 +14,7 @@
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/sparsity/attention_watch.h"
 #include "equitile/sparsity/balancer.h"
+#include "equitile/sparsity/key_centers.h"
 #include "equitile/sparsity/mask_source.h"
 
 namespace equitile {
@@ -75,6 +76,8 @@ class LayerAttention {
   BalanceReport Balance() const { return balancer_.Report(); }
 
  private:
+  void Attend(const SelfAttentionCall& call);
+
   Executor& executor_;
   std::unique_ptr<MaskSource> source_;
   std::unique_ptr<AttentionWatch> watch_;
@@ -82,6 +85,7 @@ class LayerAttention {
   Trace* trace_;
   int64_t head_dim_, layers_;
   Compute compute_;
+  std::optional<KeyCenters> centers_;  // of int8
   std::vector<LayerRecord> records_;
 };
 

@@ -44,7 +44,7 @@ class ChangingMasks final : public MaskSource {
 
 // Output of all steps and layers, [step][layer][batch][tokens][heads][dim].
 std::vector<float> RunLayers(const LayerWorld& world, int32_t ranks, int threads,
-                             const std::string& planner = "auto") {
+                             const std::string& planner = "auto", Compute compute = Compute::kF32) {
   const LayerCase& test = world.test();
   const int64_t row = test.lanes.heads * test.head_dim;
   const int64_t call_numbers = test.lanes.batch * test.Tokens() * row;
@@ -56,7 +56,7 @@ std::vector<float> RunLayers(const LayerWorld& world, int32_t ranks, int threads
     ChangingMasks& masks = *source;
     LayerAttention attention(
         executor, std::move(source),
-        {.planner = planner, .head_dim = test.head_dim, .layers = test.layers});
+        {.planner = planner, .head_dim = test.head_dim, .layers = test.layers, .compute = compute});
     const Problem problem{.ranks = comm.size(),
                           .lanes = test.lanes,
                           .grid = test.Grid(),
@@ -96,6 +96,34 @@ TEST(LayerAttention, MasksThatChangeGiveTheSameBitsOnAnyRanksAndThreads) {
   for (const int32_t ranks : {2, 3, 5, 8}) EXPECT_EQ(RunLayers(world, ranks, 2), one) << ranks;
   EXPECT_EQ(RunLayers(world, 3, 1, "fractional"), one);
   EXPECT_EQ(RunLayers(world, 2, 1, "ulysses"), one);
+}
+
+TEST(LayerAttention, IntegersGiveTheSameBitsOnAnyRanksAndThreads) {
+  const LayerWorld world{LayerCase{}};
+  for (const Compute compute : {Compute::kInt16, Compute::kInt8}) {
+    const std::vector<float> one = RunLayers(world, 1, 1, "auto", compute);
+    EXPECT_EQ(RunLayers(world, 1, 3, "auto", compute), one) << ComputeName(compute);
+    for (const int32_t ranks : {2, 3, 5})
+      EXPECT_EQ(RunLayers(world, ranks, 2, "auto", compute), one) << ComputeName(compute) << ranks;
+  }
+}
+
+// What all keys of a head have in common costs int8 its precision in the first step only.
+TEST(LayerAttention, KeysOfInt8AreCenteredFromTheSecondStepOn) {
+  LayerCase test;
+  test.steps = 3;
+  LayerWorld world(test);
+  std::vector<float>& keys = world.values(1);
+  for (size_t i = 3; i < keys.size(); i += static_cast<size_t>(test.head_dim)) keys[i] += 60.0f;
+  const std::vector<float> exact = RunLayers(world, 2, 1),
+                           rounded = RunLayers(world, 2, 1, "auto", Compute::kInt8);
+  std::vector<double> errors(3, 0.0);
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double error = double{exact[i]} - rounded[i];
+    errors[3 * i / exact.size()] += error * error;
+  }
+  EXPECT_GT(errors[0], 0.0);
+  for (const size_t step : {1, 2}) EXPECT_LT(errors[step], 0.05 * errors[0]) << step;
 }
 
 // Equal blocks in other orders are other masks: they must not share a plan.

@@ -80,8 +80,8 @@ def test_integers_are_close_to_f32_and_int16_is_closer(generate, tmp_path):
 
 
 def test_a_run_goes_on_only_in_its_own_arithmetic(generate, tmp_path):
-    flags = ["--compute", "linear=int8", "--save-latents", "a.st", "--checkpoint-every", 1, "-t", 1]
-    made(generate("--compute", "linear=int8", "--save-latents", "whole.st", "-t", 1, steps=25))
+    flags = ["--compute", "int8", "--save-latents", "a.st", "--checkpoint-every", 1, "-t", 1]
+    made(generate("--compute", "int8", "--save-latents", "whole.st", "-t", 1, steps=25))
     for _ in range(10):  # until one is killed in a step
         command = [os.environ["EQUITILE"], "generate", "-m", MINI, "-p", "a star", *SMALL, "--steps", 25, *flags]
         process = subprocess.Popen(list(map(str, command)), cwd=tmp_path, stderr=subprocess.DEVNULL)
@@ -92,7 +92,7 @@ def test_a_run_goes_on_only_in_its_own_arithmetic(generate, tmp_path):
         if not (tmp_path / "a.st").exists():
             break
         (tmp_path / "a.st").unlink()
-    for other in ["--compute", "linear=int16", *flags[2:]], flags[2:]:
+    for other in ["--compute", "int16", *flags[2:]], flags[2:]:
         generate(*other, "--resume", steps=25).must_be_refused("another run", "arithmetic is")
     made(generate(*flags, "--ranks", 2, "--resume", steps=25))
     assert json.loads((tmp_path / "a.st.json").read_text())["run"]["first_step"] > 0
