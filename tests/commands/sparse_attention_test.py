@@ -196,7 +196,17 @@ def test_patterns_of_something_else(equitile, generate, tmp_path):
     pattern_file(equitile, tmp_path, grid=[3, 6, 9])
     other = generate(*use)
     assert other.code == 0 and other.err.count("p.json") == 1, other.err  # a warning, in one line
-    generate("--attention", "pattern", "-o", "a.mp4").must_be_refused("pattern.json", "pattern:FILE")
+
+
+def test_a_models_own_pattern(generate, tmp_path):
+    used = generate("--attention", "pattern", "--save-latents", "a.st")
+    assert used.code == 0 and used.err.count("pattern.json") == 1, used.err  # searched at another size: a warning
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for entry in MINI.iterdir():
+        if entry.name != "pattern.json":
+            (bare / entry.name).symlink_to(entry)
+    generate("-m", bare, "--attention", "pattern", "-o", "a.mp4").must_be_refused("pattern.json", "pattern:FILE", "equitile search")
 
 
 @pytest.mark.parametrize("flags, mentions", [
