@@ -27,8 +27,11 @@ constexpr const char* kExamples =
     "  equitile plan --mask mask.npy --for-ranks 8 --machine machine.json";
 
 struct Request {
-  CalibrationOptions what{
-      .head_dims = {32, 64, 128}, .blocks = {64}, .links = true, .linear = true};
+  CalibrationOptions what{.head_dims = {32, 64, 128},
+                          .blocks = {64},
+                          .computes = {Compute::kF32, Compute::kInt16, Compute::kInt8},
+                          .links = true,
+                          .linear = true};
   std::string out;
   bool json = false;
   RanksRequest on;
@@ -37,9 +40,9 @@ struct Request {
 void Print(const Machine& machine) {
   fmt::print("{}, {} thread{}, peak {:.1f} GFLOP/s\n", machine.target, machine.threads,
              machine.threads == 1 ? "" : "s", machine.peak_gflops);
-  Table table({{"head_dim"}, {"block"}, {"gflops"}, {"fraction_of_peak"}, {"row_us"}});
+  Table table({{"compute"}, {"head_dim"}, {"block"}, {"gflops"}, {"fraction_of_peak"}, {"row_us"}});
   for (const KernelRate& rate : machine.kernel) {
-    table.Add({rate.head_dim, rate.block, Cell(rate.gflops, 1),
+    table.Add({rate.dtype, rate.head_dim, rate.block, Cell(rate.gflops, 1),
                Cell(rate.gflops / machine.peak_gflops, 3), Cell(rate.row_seconds * 1e6, 2)});
   }
   fmt::print("{}", table.ToText(Terminal::Of(stdout)));

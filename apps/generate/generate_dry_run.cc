@@ -27,7 +27,7 @@ PlanReport LayoutOf(const GenerateRequest& request, const LaneMasks& masks, int3
 
 struct Seconds {
   double steps_low = 0.0, steps = 0.0, decode = 0.0;  // of all videos
-  double linear_gain = 1.0;                           // see ComputeRates
+  ComputeGain gain;
   double Low() const { return steps_low + decode; }
   double High() const { return steps + decode; }
 };
@@ -61,9 +61,8 @@ Seconds EstimateSeconds(const GenerateRequest& request, const DensityEstimate& d
     return videos * static_cast<double>(config.steps) *
            EstimateStepSeconds(model, shape, rates, ranks);
   };
-  Seconds seconds{.steps_low = steps(density.low),
-                  .steps = steps(density.high),
-                  .linear_gain = rates.linear_gain};
+  Seconds seconds{
+      .steps_low = steps(density.low), .steps = steps(density.high), .gain = rates.gain};
   const GenerateTask& task = request.tasks.front();
   if (!task.output.empty() || task.save_latents.empty()) {
     const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
@@ -108,7 +107,8 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
                  {"vae", bytes.vae},
                  {"total", bytes.Total()}}},
                {"compute", request.recipe.Text("compute")},
-               {"linear_gain", seconds.linear_gain},
+               {"attention_gain", seconds.gain.attention},
+               {"linear_gain", seconds.gain.linear},
                {"videos", request.tasks.size()},
                {"seconds_steps", seconds.steps},
                {"seconds_decode", seconds.decode},
@@ -131,7 +131,7 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
                                : fmt::format("{:.3f}", density.high);
   fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {}\n", planner,
              Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho, kept);
-  if (const std::string gain = ComputeGainText(ComputeOf(request.recipe), seconds.linear_gain);
+  if (const std::string gain = ComputeGainText(ComputeOf(request.recipe), seconds.gain);
       !gain.empty()) {
     fmt::print("arithmetic       {}\n", gain);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <limits>
 #include <string>
 
 #include "equitile/base/timer.h"
@@ -20,6 +21,7 @@ constexpr int kRuns = 15;
 // Work of one run: long beside the clock and the start of threads, short beside a second.
 constexpr double kRunFlops = 8e8;
 constexpr int64_t kLongRow = 24;  // kept blocks
+constexpr int kGainRuns = 5;      // where a user waits for the answer
 // Tokens that are packed: more than caches hold, as between two attention layers.
 constexpr int64_t kPackTokens = 1024, kPackHeads = 16;
 constexpr int64_t kPackStrips = 4;  // per task
@@ -37,37 +39,63 @@ double Median(std::vector<double> seconds) {
   return *middle;
 }
 
-constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
-
 AlignedBuffer<float> SomeNumbers(int64_t count) {
   AlignedBuffer<float> numbers(count);
   for (int64_t i = 0; i < count; ++i) numbers[i] = 0.01f * static_cast<float>(i * 37 % 101 - 50);
   return numbers;
 }
 
+// One lane's strips of one kind.
+class TimedStrips {
+ public:
+  TimedStrips(StripLayout layout, Compute compute, int64_t tokens, int64_t head_dim)
+      : compute_(compute) {
+    const int64_t count = CeilDiv(tokens, kStripTokens), pitch = StripPitch(head_dim, compute);
+    const AlignedBuffer<float> rows = SomeNumbers(tokens * head_dim);
+    const TokenSource source = ConstView(rows.data(), {1, tokens, 1, head_dim});
+    bytes_ = AlignedBuffer<std::byte>(count * pitch);
+    PackStrips({.layout = layout,
+                .compute = compute,
+                .source = &source,
+                .lanes = {.batch = 1, .heads = 1},
+                .tokens = tokens,
+                .head_dim = head_dim,
+                .strips = {0, count},
+                .pitch = pitch},
+               bytes_.data());
+    for (int64_t s = 0; s < count; ++s) strips_.push_back(bytes_.data() + s * pitch);
+  }
+
+  StripTable Table() const { return {strips_, std::ssize(strips_), compute_}; }
+
+ private:
+  Compute compute_;
+  AlignedBuffer<std::byte> bytes_;
+  std::vector<const std::byte*> strips_;
+};
+
+int64_t TimedRows(int64_t head_dim, int64_t block) {
+  const double block_flops = 4.0 * static_cast<double>(head_dim * block * block);
+  return std::clamp<int64_t>(static_cast<int64_t>(kRunFlops / block_flops / kLongRow), 4, 256);
+}
+
 // Rows over packed strips, as ranks compute them.
 class KernelTiming {
  public:
-  KernelTiming(int64_t head_dim, int64_t block) : head_dim_(head_dim) {
-    const int64_t strip = StripBytes(head_dim);
-    const double block_flops = 4.0 * static_cast<double>(head_dim * block * block);
-    rows_ = std::clamp<int64_t>(static_cast<int64_t>(kRunFlops / block_flops / kLongRow), 4, 256);
-    grid_ = {.q_tokens = rows_ * block, .kv_tokens = 2 * kLongRow * block, .block_tokens = block};
-    const int64_t kv_strips = CeilDiv(grid_.kv_tokens, kStripTokens);
-    const int64_t q_strips = CeilDiv(grid_.q_tokens, kStripTokens);
-    strips_ = SomeNumbers(kv_strips * 2 * strip / kFloatBytes);
-    queries_ = SomeNumbers(q_strips * strip / kFloatBytes);
-    const auto* kv = reinterpret_cast<const std::byte*>(strips_.data());
-    for (int64_t s = 0; s < kv_strips; ++s) {
-      k_.push_back(kv + 2 * s * strip);
-      v_.push_back(kv + (2 * s + 1) * strip);
-    }
-    const auto* q = reinterpret_cast<const std::byte*>(queries_.data());
-    for (int64_t s = 0; s < q_strips; ++s) q_.push_back(q + s * strip);
-    out_ = AlignedBuffer<float>(grid_.q_tokens * head_dim);
-  }
+  KernelTiming(Compute compute, int64_t head_dim, int64_t block)
+      : compute_(compute),
+        head_dim_(head_dim),
+        rows_(TimedRows(head_dim, block)),
+        grid_{.q_tokens = rows_ * block, .kv_tokens = 2 * kLongRow * block, .block_tokens = block},
+        q_(StripLayout::kQuery, compute, grid_.q_tokens, head_dim),
+        k_(StripLayout::kKey, compute, grid_.kv_tokens, head_dim),
+        v_(StripLayout::kValue, compute, grid_.kv_tokens, head_dim),
+        out_(grid_.q_tokens * head_dim) {}
 
   int64_t Rows() const { return rows_; }
+  double BlockGflop() const {
+    return 4e-9 * static_cast<double>(head_dim_ * grid_.block_tokens * grid_.block_tokens);
+  }
 
   AttentionRows RowsOf(int64_t kept) const {
     AttentionRows rows;
@@ -81,33 +109,40 @@ class KernelTiming {
     return rows;
   }
 
-  double Seconds(Communicator& comm, ThreadPool& pool, const AttentionRows& rows) {
+  void Run(ThreadPool& pool, const AttentionRows& rows) {
     AttentionArgs args;
+    args.compute = compute_;
     args.lanes = {.batch = 1, .heads = 1};
     args.grid = grid_;
     args.head_dim = head_dim_;
     args.scale = 0.1f;
     args.rows = &rows;
-    args.q = StripTable{q_, std::ssize(q_)};
-    args.k = StripTable{k_, std::ssize(k_)};
-    args.v = StripTable{v_, std::ssize(v_)};
+    args.q = q_.Table();
+    args.k = k_.Table();
+    args.v = v_.Table();
     args.out = View(out_.data(), Shape{1, grid_.q_tokens, 1, head_dim_});
-    const double begin = Clock(comm);
     Attention(args, pool, workspace_);
+  }
+
+  double Seconds(Communicator& comm, ThreadPool& pool, const AttentionRows& rows) {
+    const double begin = Clock(comm);
+    Run(pool, rows);
     return Clock(comm) - begin;
   }
 
  private:
+  Compute compute_;
   int64_t head_dim_;
-  int64_t rows_ = 0;
+  int64_t rows_;
   BlockGrid grid_;
-  AlignedBuffer<float> strips_, queries_, out_;
-  std::vector<const std::byte*> q_, k_, v_;
+  TimedStrips q_, k_, v_;
+  AlignedBuffer<float> out_;
   Workspace workspace_;
 };
 
-KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, int64_t head_dim, int64_t block) {
-  KernelTiming timing(head_dim, block);
+KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, Compute compute, int64_t head_dim,
+                         int64_t block) {
+  KernelTiming timing(compute, head_dim, block);
   const AttentionRows short_rows = timing.RowsOf(1), long_rows = timing.RowsOf(kLongRow);
   comm.Barrier();
   // In turns, so that both see the same machine; the first of each warms up.
@@ -125,8 +160,8 @@ KernelRate MeasureKernel(Communicator& comm, ThreadPool& pool, int64_t head_dim,
   const double per_block = (large - small) / static_cast<double>(kLongRow - 1);
   return {.head_dim = head_dim,
           .block = block,
-          .dtype = "f32",
-          .gflops = 4.0 * static_cast<double>(head_dim * block * block) / per_block * 1e-9,
+          .dtype = std::string(ComputeName(compute)),
+          .gflops = timing.BlockGflop() / per_block,
           .row_seconds = std::max(0.0, small - per_block)};
 }
 
@@ -167,6 +202,18 @@ double MeasurePacking(Communicator& comm, ThreadPool& pool, int64_t head_dim) {
   return static_cast<double>(rows.size()) * sizeof(float) / Median(runs);
 }
 
+template <class Work>
+double BestSeconds(const Work& work) {
+  work();  // warms up
+  double best = std::numeric_limits<double>::infinity();
+  for (int run = 0; run < kGainRuns; ++run) {
+    const Stopwatch watch;
+    work();
+    best = std::min(best, watch.Seconds());
+  }
+  return best;
+}
+
 // A linear layer of a size that is neither wide nor narrow.
 class LinearTiming {
  public:
@@ -184,11 +231,7 @@ class LinearTiming {
 
   static double Gflop() { return 2e-9 * static_cast<double>(kTokens * kWidth * kWidth); }
 
-  double Seconds() {
-    const Stopwatch watch;
-    Linear(args_, pool_, workspace_);
-    return watch.Seconds();
-  }
+  void Run() { Linear(args_, pool_, workspace_); }
 
  private:
   static constexpr int64_t kTokens = 384, kWidth = 768;
@@ -204,19 +247,26 @@ class LinearTiming {
 
 double MeasureLinearGflops(ThreadPool& pool, Compute compute) {
   LinearTiming timing(ParseWeightType(ComputeName(compute)), pool);
-  timing.Seconds();  // warms up
-  double best = timing.Seconds();
-  for (int run = 1; run < kRuns; ++run) best = std::min(best, timing.Seconds());
-  return LinearTiming::Gflop() / best;
+  return LinearTiming::Gflop() / BestSeconds([&] { timing.Run(); });
+}
+
+double MeasureAttentionGflops(ThreadPool& pool, Compute compute, int64_t head_dim) {
+  constexpr int64_t kBlock = 64;
+  KernelTiming timing(compute, head_dim, kBlock);
+  const AttentionRows rows = timing.RowsOf(kLongRow);
+  const auto blocks = static_cast<double>(timing.Rows() * kLongRow);
+  return blocks * timing.BlockGflop() / BestSeconds([&] { timing.Run(pool, rows); });
 }
 
 Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions& options) {
   Machine machine;
   machine.target = std::string(TargetName(ActiveTarget()));
   machine.threads = pool.Threads();
-  for (int64_t head_dim : options.head_dims) {
-    for (int64_t block : options.blocks)
-      machine.kernel.push_back(MeasureKernel(comm, pool, head_dim, block));
+  for (Compute compute : options.computes) {
+    for (int64_t head_dim : options.head_dims) {
+      for (int64_t block : options.blocks)
+        machine.kernel.push_back(MeasureKernel(comm, pool, compute, head_dim, block));
+    }
   }
   machine.pack_bytes_per_second =
       MeasurePacking(comm, pool, options.head_dims.empty() ? 128 : options.head_dims.back());

@@ -15,13 +15,17 @@ namespace equitile {
 struct CalibrationOptions {
   std::vector<int64_t> head_dims = {128};
   std::vector<int64_t> blocks = {64};
-  bool links = true;    // where there is more than one rank
-  bool linear = false;  // rates of linear layers too
+  std::vector<Compute> computes = {Compute::kF32};  // of attention
+  bool links = true;                                // where there is more than one rank
+  bool linear = false;                              // rates of linear layers too
 };
 
 // Multiply-adds per second, times two, of linear layers in this arithmetic: the best of some runs,
 // which says what it can do whoever else is on the machine. Some milliseconds. Not collective.
 double MeasureLinearGflops(ThreadPool& pool, Compute compute);
+
+// The same of attention on kept blocks.
+double MeasureAttentionGflops(ThreadPool& pool, Compute compute, int64_t head_dim);
 
 // Collective: all ranks measure at the same time, as they will compute, and rank 0's figures are
 // everybody's; links as MeasureLinks says.

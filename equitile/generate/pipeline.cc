@@ -118,12 +118,15 @@ void Pipeline::PlanForMachine(const BlockGrid& grid, const SourceState& resume, 
         {reinterpret_cast<const char*>(stored->second.data()), stored->second.size()},
         "the checkpoint's rates");
   } else if (CanMeasure()) {
-    machine =
-        Calibrate(comm_, pool_, {.head_dims = {config_.head_dim}, .blocks = {grid.block_tokens}});
+    machine = Calibrate(comm_, pool_,
+                        {.head_dims = {config_.head_dim},
+                         .blocks = {grid.block_tokens},
+                         .computes = {options_.attention}});
   }
   rates_ = machine;
   plan.cluster.wire = {.head_dim = config_.head_dim, .value_bytes = DTypeBytes(options_.wire)};
-  ApplyMachine(machine, grid, plan);
+  ApplyMachine(machine, grid.block_tokens, ComputeName(options_.attention), plan.cluster);
+  plan.cost = CostInPicoseconds(plan.cluster, grid);
 }
 
 // Masks are a video's own; the plans made for them may serve the next one too.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
 #include "equitile/generate/attention_choice.h"
@@ -47,6 +49,19 @@ uint64_t Fingerprint(const CheckpointFolder& folder) {
   return hasher.Digest();
 }
 
+// What a machine file does not know and the arithmetic needs; "" where nothing is missing.
+std::string MissingRate(const Machine& machine, const ComputeChoice& compute) {
+  const auto has = [](const auto& rates, Compute of) {
+    return std::ranges::any_of(rates,
+                               [&](const auto& rate) { return rate.dtype == ComputeName(of); });
+  };
+  if (compute.attention != Compute::kF32 && !has(machine.kernel, compute.attention))
+    return fmt::format("attention in {}", ComputeName(compute.attention));
+  if (compute.linear != Compute::kF32 && !has(machine.linear, compute.linear))
+    return fmt::format("linear layers in {}", ComputeName(compute.linear));
+  return "";
+}
+
 // Files that the recipe names are read; what they hold becomes part of it.
 void ReadNamedFiles(GenerateRequest& request) {
   Recipe& recipe = request.recipe;
@@ -65,12 +80,12 @@ void ReadNamedFiles(GenerateRequest& request) {
   if (recipe.Has("machine")) {
     const std::string text = ReadTextFile(recipe.Text("machine"));
     request.machine = ParseMachineFile(text, recipe.Text("machine"));
-    const Compute linear = ComputeOf(recipe).linear;
-    if (linear != Compute::kF32 && request.machine->linear.empty()) {
-      request.remarks.push_back(fmt::format(
-          "{}: was measured before there were rates of {}; estimates take those of f32 (`equitile "
-          "bench machine` measures anew)",
-          recipe.Text("machine"), ComputeName(linear)));
+    if (const std::string missing = MissingRate(*request.machine, ComputeOf(recipe));
+        !missing.empty()) {
+      request.remarks.push_back(
+          fmt::format("{}: has no rates of {}; estimates take those of f32 (`equitile bench "
+                      "machine` measures anew)",
+                      recipe.Text("machine"), missing));
     }
     recipe.Find("machine_hash", HashText(Hasher().Add(std::string_view(text)).Digest()));
   }

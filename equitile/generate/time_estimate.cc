@@ -57,24 +57,45 @@ double LevelGflop(const VaeConfig& vae, const VaeUpBlockShape& shape, bool is_fi
 
 }  // namespace
 
-double LinearGain(const Machine& machine, Compute compute) {
+ComputeGain GainOf(const Machine& machine, int64_t head_dim, const ComputeChoice& compute) {
+  const auto rate = [&](Compute of) {
+    Cluster cluster;
+    cluster.wire.head_dim = head_dim;
+    ApplyMachine(machine, BlockGrid().block_tokens, ComputeName(of), cluster);
+    return cluster.gflops;  // f32's where it knows no other
+  };
   double f32 = 0, own = 0;
-  for (const LinearRate& rate : machine.linear) {
-    if (rate.dtype == ComputeName(Compute::kF32)) f32 = rate.gflops;
-    if (rate.dtype == ComputeName(compute)) own = rate.gflops;
+  for (const LinearRate& linear : machine.linear) {
+    if (linear.dtype == ComputeName(Compute::kF32)) f32 = linear.gflops;
+    if (linear.dtype == ComputeName(compute.linear)) own = linear.gflops;
   }
-  return f32 > 0 && own > 0 ? own / f32 : 1.0;
+  return {.attention = rate(compute.attention) / rate(Compute::kF32),
+          .linear = f32 > 0 && own > 0 ? own / f32 : 1.0};
 }
 
-double MeasureLinearGain(ThreadPool& pool, Compute compute) {
-  if (compute == Compute::kF32) return 1.0;
-  return MeasureLinearGflops(pool, compute) / MeasureLinearGflops(pool, Compute::kF32);
+ComputeGain MeasureGain(ThreadPool& pool, int64_t head_dim, const ComputeChoice& compute) {
+  ComputeGain gain;
+  if (compute.attention != Compute::kF32) {
+    gain.attention = MeasureAttentionGflops(pool, compute.attention, head_dim) /
+                     MeasureAttentionGflops(pool, Compute::kF32, head_dim);
+  }
+  if (compute.linear != Compute::kF32) {
+    gain.linear =
+        MeasureLinearGflops(pool, compute.linear) / MeasureLinearGflops(pool, Compute::kF32);
+  }
+  return gain;
 }
 
-std::string ComputeGainText(const ComputeChoice& compute, double linear_gain) {
-  if (compute.linear == Compute::kF32) return "";
-  return fmt::format("linear layers in {}: {:.2f} × f32 on this CPU ({})",
-                     ComputeName(compute.linear), linear_gain, TargetName(ActiveTarget()));
+std::string ComputeGainText(const ComputeChoice& compute, const ComputeGain& gain) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* what, Compute of, double times) {
+    if (of != Compute::kF32)
+      parts.push_back(fmt::format("{} in {}: {:.2f} × f32", what, ComputeName(of), times));
+  };
+  add("attention", compute.attention, gain.attention);
+  add("linear layers", compute.linear, gain.linear);
+  if (parts.empty()) return "";
+  return fmt::format("{} on this CPU ({})", fmt::join(parts, ", "), ActiveTargetName());
 }
 
 ComputeRates RatesOf(const Machine& machine, int64_t head_dim, const ComputeChoice& compute,
@@ -85,7 +106,7 @@ ComputeRates RatesOf(const Machine& machine, int64_t head_dim, const ComputeChoi
   const double scale = static_cast<double>(threads) / static_cast<double>(machine.threads);
   return {.peak_gflops = scale * machine.peak_gflops,
           .attention_gflops = scale * cluster.gflops,
-          .linear_gain = LinearGain(machine, compute.linear)};
+          .gain = GainOf(machine, head_dim, compute)};
 }
 
 ComputeRates MeasureRates(int64_t head_dim, const ComputeChoice& compute, int32_t ranks,
@@ -96,9 +117,11 @@ ComputeRates MeasureRates(int64_t head_dim, const ComputeChoice& compute, int32_
   double peak = 0.0;
   for (int i = 0; i < kWindows; ++i) peak = std::max(peak, FmaPeakWindow(pool));
   peak /= ranks;
+  const ComputeGain gain = MeasureGain(pool, head_dim, compute);
   return {.peak_gflops = peak,
-          .attention_gflops = peak * Interpolated(kAttention, static_cast<double>(head_dim)),
-          .linear_gain = MeasureLinearGain(pool, compute.linear)};
+          .attention_gflops =
+              gain.attention * peak * Interpolated(kAttention, static_cast<double>(head_dim)),
+          .gain = gain};
 }
 
 double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
@@ -107,7 +130,7 @@ double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
   const auto width = static_cast<double>(model.Width());
   const double skipped = shape.skipped * 2 * 2 * width * width *
                          static_cast<double>(shape.tokens * model.layers);  // two projections
-  const double linear = rates.linear_gain * rates.peak_gflops *
+  const double linear = rates.gain.linear * rates.peak_gflops *
                         Interpolated(kLinear, static_cast<double>(model.Width()));
   const double rest = kRestFlops * static_cast<double>(shape.tokens * model.layers * model.Width());
   const double seconds =

@@ -14,11 +14,16 @@
 
 namespace equitile {
 
+// How many times as fast as in f32 the parts of a step are in their arithmetic.
+struct ComputeGain {
+  double attention = 1, linear = 1;
+};
+
 // Of one rank with all its threads.
 struct ComputeRates {
   double peak_gflops = 0;       // multiply-adds
   double attention_gflops = 0;  // on kept blocks
-  double linear_gain = 1;       // of linear layers in their arithmetic, over f32
+  ComputeGain gain;
 };
 
 // As a machine file says; it was measured with its own number of threads. Integers that it does not
@@ -26,18 +31,18 @@ struct ComputeRates {
 ComputeRates RatesOf(const Machine& machine, int64_t head_dim, const ComputeChoice& compute,
                      int threads);
 
-// How many times as fast as in f32 linear layers are in `compute`: as the machine file says, 1
-// where it does not know.
-double LinearGain(const Machine& machine, Compute compute);
-double MeasureLinearGain(ThreadPool& pool, Compute compute);
+// As the machine file says, 1 where it does not know; or measured now, in some tenths of a second.
+ComputeGain GainOf(const Machine& machine, int64_t head_dim, const ComputeChoice& compute);
+ComputeGain MeasureGain(ThreadPool& pool, int64_t head_dim, const ComputeChoice& compute);
 
 // Measured now, in some tens of milliseconds: all ranks of this process at once, so that more
 // threads than cores count for what they are. Attention by the part of the peak that it reaches.
 ComputeRates MeasureRates(int64_t head_dim, const ComputeChoice& compute, int32_t ranks,
                           int threads);
 
-// "linear layers in int16: 1.41 × f32 on this CPU (avx2)"; "" where all is f32.
-std::string ComputeGainText(const ComputeChoice& compute, double linear_gain);
+// "attention in int8: 1.38 × f32, linear layers in int16: 1.41 × f32 on this CPU (avx2)"; "" where
+// all is f32.
+std::string ComputeGainText(const ComputeChoice& compute, const ComputeGain& gain);
 
 struct StepShape {
   int64_t tokens = 0, text_rows = 0, passes = 1;

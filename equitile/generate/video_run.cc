@@ -94,10 +94,11 @@ class RankRun {
   // What integers give on this machine, in one line.
   void SayGain() {
     const ComputeChoice compute = ComputeOf(recipe_);
-    if (compute.linear == Compute::kF32) return;
-    const double gain = request_.machine ? LinearGain(*request_.machine, compute.linear)
-                                         : MeasureLinearGain(pool_, compute.linear);
-    listener_.remark(ComputeGainText(compute, gain));
+    if (compute.attention == Compute::kF32 && compute.linear == Compute::kF32) return;
+    const int64_t head_dim = request_.transformer.head_dim;
+    listener_.remark(ComputeGainText(compute, request_.machine
+                                                  ? GainOf(*request_.machine, head_dim, compute)
+                                                  : MeasureGain(pool_, head_dim, compute)));
   }
 
   // As a checkpoint has them, else as is best.

@@ -59,7 +59,7 @@ def test_what_does_not_fit_is_refused(generate, given, mention):
 def test_the_same_bits_on_ranks_and_threads_and_from_a_record(generate, tmp_path, compute):
     word = compute.split(",")[1].removeprefix("linear=")
     said = made(generate("--compute", word, "--save-latents", "a.st", "-t", 1))
-    assert f"linear layers in {word}: " in said.err and "× f32 on this CPU" in said.err
+    assert f"attention in {word}: " in said.err and f"linear layers in {word}: " in said.err and "× f32 on this CPU" in said.err
     record = json.loads((tmp_path / "a.st.json").read_text())["parameters"]
     assert (record["compute"], record["weights"]) == (compute, word)
     first = sha256(tmp_path / "a.st")
@@ -105,4 +105,5 @@ def test_dry_run_knows_memory_and_gain(generate):
     weights = {key: value["bytes_per_rank"]["weights_per_node"] for key, value in said.items()}
     assert weights["linear=int8"] < weights["linear=int16"] < weights["f32"]
     assert said["f32"]["linear_gain"] == 1 and said["linear=int16"]["linear_gain"] > 0.5
+    assert said["linear=int16"]["attention_gain"] == 1
     assert said["linear=int16"]["compute"] == "attention=f32,linear=int16,vae=f32,text=f32"
