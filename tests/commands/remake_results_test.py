@@ -77,8 +77,8 @@ def test_costs_are_shares_of_a_dense_step():
         return [{"step": step, "layer": layer, "attention_seconds": attention, "mask_seconds": mask, "plan_seconds": 0.0, "density": 0.5} for layer in (0, 1)]
 
     dense = [9.0, 3.0, 5.0]  # the first one warms up
-    made = {"predict": [call for step in range(1, 7) for call in calls(step, *((dense[step - 1], 0.0) if step <= 3 else (2.0, 0.1)))],
-            "observe:at=4": [call for step in range(1, 6) for call in calls(step, (dense + [4.4, 4.0])[step - 1], 0.0)]}
+    made = {"predict": [call for step in range(1, 8) for call in calls(step, *((dense[step - 1], 0.0) if step <= 3 else (2.0, 0.4 if step == 4 else 0.0)))],
+            "observe:at=4": [call for step in range(1, 6) for call in calls(step, (dense + [4.0, 2.0])[step - 1], 0.4 if step == 5 else 0.0)]}
 
     class Fake:
         def generate(self, *flags):
@@ -160,7 +160,7 @@ def test_the_page(tmp_path):
         {"step": 10.0, "attention": 6.0}, 4, {"ring": {"step": 3.0, "rho": 1.5}, "auto": {"step": 2.6, "rho": 1.0}})}}, False)
     density = {"shapes": [{"shape": "head_dim 32", "tokens": 64, "settings": [{"asked": 0.5, "density": 0.5, "tail": tail, "time": 0.6} for tail in ("none", "mean")]}]}
     perceptual = {"curve": {"fingerprint": ABOUT["fingerprint"], "every": 4, "sides": [
-        {"label": "predict:mass=0.8", "lpips_alex": {"mean": 0.1234, "low": None, "high": None, "count": 1}, "lpips_vgg": None, "vmaf": None}]}}
+        {"label": "predict:error=0.01", "lpips_alex": {"mean": 0.1234, "low": None, "high": None, "count": 1}, "lpips_vgg": None, "vmaf": None}]}}
     speed = curve | {"sides": curve["sides"][:-1]}  # one side was not timed
     for name, data in ("curve", curve), ("speed", speed), ("cluster", cluster), ("density", density):
         (tmp_path / f"data/sparsity-{name}.json").write_text(json.dumps({"about": ABOUT, **data}))
@@ -168,7 +168,7 @@ def test_the_page(tmp_path):
     page.write(tmp_path)
     text = (tmp_path / "sparsity.md").read_text()
     row = lambda start: next(line for line in text.splitlines() if line.startswith(start))
-    assert ABOUT["fingerprint"] in text and "×2.00" in text and "0.123" in row("| `predict:mass=0.8` ") and "quick" not in text
+    assert ABOUT["fingerprint"] in text and "×2.00" in text and "0.123" in row("| `predict:error=0.01` ") and "quick" not in text
     assert row("| `predict` | `radial`").endswith("| yes |") and row("| `predict` | `sta`").endswith("| **no** |")
     assert row("| `observe` | `sta`").endswith("| -1.00 | 0.0000 | too few prompts |") and "A first look at 1 prompts" in text
     assert row("| `ring`").endswith("| **no** |") and "| 0.546 | **no** |" in row("| 0.500 | 0.600")
@@ -182,7 +182,7 @@ def test_the_page(tmp_path):
 
 
 def test_a_curve_for_real(program, monkeypatch):
-    chosen = [one for one in curve_table.sides("speed") if one["label"] in (curve_table.AGAIN, "predict:mass=0.4", "sparge:density=0.5")]
+    chosen = [one for one in curve_table.sides("speed") if one["label"] in (curve_table.AGAIN, "predict:error=0.04", "sparge:density=0.5")]
     monkeypatch.setattr(curve_table, "sides", lambda table: chosen)
     monkeypatch.setattr(curve_table, "TOGETHER", 2)
     made = {row.key: row.make() for row in curve_table.rows(program, True, "curve")}
