@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "equitile/base/error.h"
+#include "equitile/pattern/token_order_list.h"
 
 namespace equitile {
 namespace {
@@ -68,6 +69,17 @@ TEST(TokenOrder, RefusesOtherNames) {
     EXPECT_THROW(ParseTokenOrder(bad), InputError) << bad;
   }
   EXPECT_THROW(TokenOrder::Tiles(0, 1, 1), InputError);
+}
+
+TEST(TokenOrder, ListsReadBack) {
+  const std::vector<TokenOrder> orders{TokenOrder::kHWF, TokenOrder::Tiles(2, 3, 4),
+                                       TokenOrder::kHilbert};
+  EXPECT_EQ(TokenOrdersText(orders), "hwf+tiles:2x3x4+hilbert");
+  EXPECT_EQ(ParseTokenOrders("hwf+tiles:2x3x4+hilbert"), orders);
+  EXPECT_EQ(TokenOrdersText({}), "");
+  EXPECT_TRUE(ParseTokenOrders("").empty());
+  for (const char* text : {"fhw+", "+fhw", "fhw hwf", "x"})
+    EXPECT_THROW(ParseTokenOrders(text), InputError) << text;
 }
 
 }  // namespace

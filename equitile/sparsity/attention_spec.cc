@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "equitile/base/error.h"
+#include "equitile/pattern/token_order_list.h"
 
 namespace equitile {
 namespace {
@@ -206,20 +207,13 @@ class Parser {
     return number;
   }
 
-  // fhw+hwf
   std::vector<TokenOrder> Orders(std::string_view value) const {
-    std::vector<TokenOrder> orders;
-    for (bool more = true; more;) {
-      const size_t end = std::min(value.find('+'), value.size());
-      try {
-        orders.push_back(ParseTokenOrder(value.substr(0, end)));
-      } catch (const InputError&) {
-        Fail("orders={}: '{}' must be {}", value, value.substr(0, end), kTokenOrderNames);
-      }
-      more = end < value.size();
-      value.remove_prefix(std::min(end + 1, value.size()));
+    try {
+      const std::vector<TokenOrder> orders = ParseTokenOrders(value);
+      if (!orders.empty()) return orders;
+    } catch (const InputError&) {
     }
-    return orders;
+    Fail("orders={}: must be {}, or some of them as in fhw+hwf", value, kTokenOrderNames);
   }
 
   int64_t Count(std::string_view key, std::string_view value) const {
@@ -238,12 +232,6 @@ class Parser {
   bool error_dial_ = false, mass_dial_ = false;  // whether one of these was turned
 };
 
-std::string OrdersText(const std::vector<TokenOrder>& orders) {
-  std::string text;
-  for (const TokenOrder order : orders) text += (text.empty() ? "" : "+") + TokenOrderName(order);
-  return text;
-}
-
 }  // namespace
 
 AttentionSpec ParseAttention(std::string_view text) { return Parser(text).Parse(); }
@@ -255,7 +243,7 @@ std::string AttentionSpec::Text() const {
   if (!file.empty()) items.push_back(file);
   if (error != defaults.error) items.push_back(fmt::format("error={}", *error));
   if (rows != defaults.rows) items.push_back(fmt::format("rows={}", rows));
-  if (orders != defaults.orders) items.push_back("orders=" + OrdersText(orders));
+  if (orders != defaults.orders) items.push_back("orders=" + TokenOrdersText(orders));
   if (says_mass || mass != defaults.mass) items.push_back(fmt::format("mass={}", mass));
   if (budget != defaults.budget)
     items.push_back(fmt::format("budget={}", budget == MassBudget::kRow ? "row" : "layer"));

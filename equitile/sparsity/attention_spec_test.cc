@@ -85,6 +85,7 @@ TEST(AttentionSpec, NamesWhatIsWrong) {
                            "observe:p.json,error=0.1",
                            "predict:rows=0",
                            "predict:orders=fhw+xyz",
+                           "predict:orders=",
                            "svg:error=0.1",
                            "predict:mass=-0.1",
                            "predict:mass=0.5x",

@@ -1,7 +1,6 @@
 #include "equitile/sparsity/error_masks.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -15,14 +14,6 @@ namespace {
 
 // The budget in integers, so that its sum over ranks is exact: this many units for each block.
 constexpr int64_t kUnitsPerBlock = 64;
-
-// Numbers that one rank has and all others leave 0, on every rank.
-void GatherNumbers(Communicator& comm, std::vector<double>& numbers) {
-  std::vector<uint64_t> bits;
-  for (const double number : numbers) bits.push_back(std::bit_cast<uint64_t>(number));
-  comm.AllReduce(std::span(bits), Reduce::kSum);
-  for (size_t i = 0; i < bits.size(); ++i) numbers[i] = std::bit_cast<double>(bits[i]);
-}
 
 }  // namespace
 
@@ -154,7 +145,7 @@ LaneMasks ErrorMasks::Make(const SelfAttentionCall& call) {
     numbers[static_cast<size_t>(one.lane)] = one.errors.squares;
     numbers[static_cast<size_t>(lanes + one.lane)] = static_cast<double>(one.order);
   }
-  GatherNumbers(*context_.comm, numbers);
+  context_.comm->AllReduce(std::span(numbers), Reduce::kSum);  // exact: all others add 0
   double squares = 0;
   for (int64_t lane = 0; lane < lanes; ++lane) squares += numbers[static_cast<size_t>(lane)];
   if (!std::isfinite(squares)) {

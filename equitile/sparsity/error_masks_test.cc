@@ -196,6 +196,9 @@ TEST(ErrorMasks, GoOnFromACheckpointWithTheirOrders) {
              [&](const SelfAttentionCall& call) { restored = after.MaskFor(call); });
   EXPECT_EQ(restored, made);
   EXPECT_FALSE(made.orders().empty());
+  SourceState damaged = before.State();
+  damaged.begin()->second.push_back(std::byte{'!'});
+  EXPECT_THROW(after.Restore(damaged), InputError);
 }
 
 TEST(ErrorMasks, RefuseWhatIsNotFinite) {

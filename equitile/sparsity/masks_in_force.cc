@@ -3,25 +3,12 @@
 #include <cstring>
 
 #include "equitile/base/error.h"
+#include "equitile/pattern/token_order_list.h"
 
 namespace equitile {
 namespace {
 
 std::string NameOf(size_t layer) { return fmt::format("masks.{}", layer); }
-
-// As text: token orders have names.
-std::string OrdersText(const LaneMasks& masks) {
-  std::string text;
-  for (const TokenOrder order : masks.orders()) text += TokenOrderName(order) + ' ';
-  return text;
-}
-
-std::vector<TokenOrder> OrdersFromText(std::string_view text) {
-  std::vector<TokenOrder> orders;
-  for (size_t end; (end = text.find(' ')) != text.npos; text.remove_prefix(end + 1))
-    orders.push_back(ParseTokenOrder(text.substr(0, end)));
-  return orders;
-}
 
 }  // namespace
 
@@ -49,7 +36,7 @@ SourceState MasksInForce::State() const {
     if (layers_[i].age < 0) continue;
     const std::span<const uint64_t> words = layers_[i].masks.blocks().Words();
     std::vector<std::byte>& bytes = state[NameOf(i)];
-    const std::string orders = OrdersText(layers_[i].masks);
+    const std::string orders = TokenOrdersText(layers_[i].masks.orders());
     bytes.resize(sizeof(int64_t) + words.size_bytes() + orders.size());
     std::memcpy(bytes.data(), &layers_[i].age, sizeof(int64_t));
     std::memcpy(bytes.data() + sizeof(int64_t), words.data(), words.size_bytes());
@@ -71,11 +58,11 @@ void MasksInForce::Restore(const SourceState& state) {
     std::memcpy(blocks.MutableRow(0, 0).data(), found->second.data() + sizeof(int64_t), words);
     const auto* text =
         reinterpret_cast<const char*>(found->second.data()) + sizeof(int64_t) + words;
-    layers_[i].masks =
-        LaneMasks({.blocks = std::move(blocks),
-                   .token_grid = token_grid_,
-                   .orders = OrdersFromText({text, found->second.size() - sizeof(int64_t) - words}),
-                   .tails = shape_.tails()});
+    layers_[i].masks = LaneMasks(
+        {.blocks = std::move(blocks),
+         .token_grid = token_grid_,
+         .orders = ParseTokenOrders({text, found->second.size() - sizeof(int64_t) - words}),
+         .tails = shape_.tails()});
   }
 }
 
