@@ -207,9 +207,9 @@ class AttentionBench {
 }  // namespace
 
 void RegisterBenchAttention(CLI::App& parent) {
-  CLI::App& app = *parent.add_subcommand(
-      "attention",
-      "block-sparse attention: GFLOP/s on kept blocks, and how much of the peak it is");
+  CLI::App& app =
+      AddCommand(parent, "attention",
+                 "block-sparse attention: GFLOP/s on kept blocks, and how much of the peak it is");
   auto options = std::make_shared<Options>();
   options->threads = {DefaultThreads()};
   auto flags = std::make_shared<std::vector<ListFlag<Setting>>>();

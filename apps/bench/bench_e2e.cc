@@ -344,8 +344,8 @@ Table Run(const Options& options) {
 }  // namespace
 
 void RegisterBenchE2e(CLI::App& parent) {
-  CLI::App& app = *parent.add_subcommand(
-      "e2e", "a denoising step: seconds and fraction of the peak by part, memory");
+  CLI::App& app = AddCommand(parent, "e2e",
+                             "a denoising step: seconds and fraction of the peak by part, memory");
   auto options = std::make_shared<Options>();
   options->threads = DefaultThreads();
   auto* model = app.add_option("-m,--model", options->model,

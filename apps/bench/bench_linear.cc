@@ -226,7 +226,7 @@ class LinearBench {
 
 void RegisterBenchLinear(CLI::App& parent) {
   CLI::App& app =
-      *parent.add_subcommand("linear", "linear layers: GFLOP/s, and how much of the peak it is");
+      AddCommand(parent, "linear", "linear layers: GFLOP/s, and how much of the peak it is");
   auto options = std::make_shared<Options>();
   options->threads = {DefaultThreads()};
   auto flags = std::make_shared<std::vector<ListFlag<Setting>>>();

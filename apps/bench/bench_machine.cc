@@ -74,8 +74,7 @@ void Run(const Request& request) {
 }  // namespace
 
 void RegisterBenchMachine(CLI::App& parent) {
-  CLI::App& app =
-      *parent.add_subcommand("machine", "kernel rates and links, for plans: machine.json");
+  CLI::App& app = AddCommand(parent, "machine", "kernel rates and links, for plans: machine.json");
   auto request = std::make_shared<Request>();
   AddNumbers(app, "--head-dim", request->what.head_dims, {.min = kHeadDimStep, .max = kMaxHeadDim},
              "numbers per token and head");

@@ -259,8 +259,9 @@ void Run(const Request& request) {
 }  // namespace
 
 void RegisterBenchParallel(CLI::App& parent) {
-  CLI::App& app = *parent.add_subcommand(
-      "parallel", "attention over ranks: seconds, compute, waits and bytes of each planner");
+  CLI::App& app =
+      AddCommand(parent, "parallel",
+                 "attention over ranks: seconds, compute, waits and bytes of each planner");
   auto request = std::make_shared<Request>();
   request->plan.planners = "fractional,auto";
   AddPlanFlags(app, request->plan);

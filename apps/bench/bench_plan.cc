@@ -99,8 +99,7 @@ void RunBench(const BenchPlanOptions& options) {
 }  // namespace
 
 void RegisterBenchPlan(CLI::App& parent) {
-  CLI::App& bench =
-      *parent.add_subcommand("plan", "time of planning against heads, blocks and ranks");
+  CLI::App& bench = AddCommand(parent, "plan", "time of planning against heads, blocks and ranks");
   auto options = std::make_shared<BenchPlanOptions>();
   AddNumbers(bench, "--heads", options->heads, {.min = 1, .max = 1 << 16}, "heads of the mask");
   AddNumbers(bench, "--blocks", options->blocks, {.min = 1, .max = 1 << 16},

@@ -73,8 +73,7 @@ void Run(const Request& request) {
 }  // namespace
 
 void RegisterBenchReuse(CLI::App& parent) {
-  CLI::App& app =
-      *parent.add_subcommand("reuse", "plans kept and made anew over the steps of a mask");
+  CLI::App& app = AddCommand(parent, "reuse", "plans kept and made anew over the steps of a mask");
   auto request = std::make_shared<Request>();
   request->plan.planners = "fractional";
   AddPlanFlags(app, request->plan);

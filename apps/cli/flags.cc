@@ -67,6 +67,10 @@ std::string WithChoices(const std::string& help, const std::vector<std::string>&
 
 }  // namespace
 
+CLI::App& AddCommand(CLI::App& parent, const std::string& name, const std::string& help) {
+  return *parent.add_subcommand(name, help);
+}
+
 CLI::Option* AddNumber(CLI::App& app, const std::string& name, int64_t& value,
                        Bounds<int64_t> bounds, const std::string& help) {
   return AddOne(app, name, value, help, NumberParser(bounds))

@@ -12,6 +12,10 @@
 
 namespace equitile {
 
+// A command of `parent`. Whoever makes a CLI::App compiles all of CLI11, which is headers only:
+// here, so that others need not.
+CLI::App& AddCommand(CLI::App& parent, const std::string& name, const std::string& help);
+
 // All of these keep what `value` holds as the default (shown in --help), and throw InputError for
 // anything that is not a finite number within `bounds`, or not one of `choices`. `name` is as in
 // CLI11: "-t,--threads".

@@ -204,7 +204,7 @@ void Compare(const CompareOptions& options) {
 
 void RegisterCompare(CLI::App& parent) {
   CLI::App& compare =
-      *parent.add_subcommand("compare", "how alike two videos are: PSNR and SSIM per frame");
+      AddCommand(parent, "compare", "how alike two videos are: PSNR and SSIM per frame");
   auto options = std::make_shared<CompareOptions>();
   const char* what = "a video, a folder of .png, or latents (.safetensors)";
   compare.add_option("first", options->a, what);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/flags.h"
 #include "apps/cli/shell_words.h"
 #include "apps/generate/generate_dry_run.h"
 #include "apps/generate/generate_flags.h"
@@ -58,7 +59,7 @@ void DryRun(const GenerateFlags& flags, const GenerateRequest& request) {
 }  // namespace
 
 void RegisterGenerate(CLI::App& parent) {
-  CLI::App& generate = *parent.add_subcommand("generate", "a video from a prompt");
+  CLI::App& generate = AddCommand(parent, "generate", "a video from a prompt");
   auto flags = std::make_shared<GenerateFlags>();
   AddGenerateFlags(generate, *flags);
   generate.footer(kExamples);

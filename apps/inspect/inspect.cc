@@ -93,8 +93,8 @@ void Inspect(const InspectOptions& options) {
 }  // namespace
 
 void RegisterInspect(CLI::App& parent) {
-  CLI::App& inspect = *parent.add_subcommand(
-      "inspect", "what is in a file: a mask, a plan, a pattern, a checkpoint or a video");
+  CLI::App& inspect = AddCommand(
+      parent, "inspect", "what is in a file: a mask, a plan, a pattern, a checkpoint or a video");
   auto options = std::make_shared<InspectOptions>();
   inspect
       .add_option("file", options->path,

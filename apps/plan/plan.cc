@@ -129,8 +129,8 @@ void Run(const PlanCommand& command) {
 }  // namespace
 
 void RegisterPlan(CLI::App& parent) {
-  CLI::App& plan = *parent.add_subcommand(
-      "plan", "compare layouts of a mask over ranks: balance, bytes, predicted time");
+  CLI::App& plan = AddCommand(
+      parent, "plan", "compare layouts of a mask over ranks: balance, bytes, predicted time");
   auto command = std::make_shared<PlanCommand>();
   AddPlanFlags(plan, command->flags);
   AddJson(plan, command->json);

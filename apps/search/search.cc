@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/flags.h"
 #include "apps/cli/interrupt.h"
 #include "apps/cli/progress.h"
 #include "apps/cli/table.h"
@@ -281,7 +282,7 @@ void RunSearchCommand(const SearchFlags& flags) {
 
 void RegisterSearch(CLI::App& parent) {
   CLI::App& search =
-      *parent.add_subcommand("search", "what each head of a model attends to: a pattern file");
+      AddCommand(parent, "search", "what each head of a model attends to: a pattern file");
   auto flags = std::make_shared<SearchFlags>();
   AddSearchFlags(search, *flags);
   search.footer(kExamples);

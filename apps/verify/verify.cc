@@ -91,7 +91,7 @@ void Verify(VerifyRequest& request, const CLI::App& verify) {
 }  // namespace
 
 void RegisterVerify(CLI::App& parent) {
-  CLI::App& verify = *parent.add_subcommand("verify", "are the results what they must be?");
+  CLI::App& verify = AddCommand(parent, "verify", "are the results what they must be?");
   auto request = std::make_shared<VerifyRequest>();
   AddVerifyPlans(verify, request->plans);
   AddNumbers(verify, "-t,--threads", request->video.threads, {.min = 1, .max = 1024},

@@ -264,11 +264,11 @@ class RankRun {
                    .rates = request_.machine ? std::nullopt : pipeline_->Rates()},
                   made);
     const Json sidecar = SidecarJson(made, RunJson(task, starts_[index]));
-    if (!task.sidecar.empty()) WriteTextFile(task.sidecar, sidecar.dump(2) + "\n");
+    if (!task.sidecar.empty()) WriteTextFile(task.sidecar, JsonText(sidecar, 2) + "\n");
     if (!task.perf_dump.empty()) {
       Json dump = sidecar["run"];
       dump["calls"] = AttentionCalls(*pipeline_->SelfAttentionRuns());
-      WriteTextFile(task.perf_dump, dump.dump(2) + "\n");
+      WriteTextFile(task.perf_dump, JsonText(dump, 2) + "\n");
     }
     if (!request_.options.keeps_checkpoint && !task.checkpoint.empty()) {
       std::error_code ignored;

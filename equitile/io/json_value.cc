@@ -158,6 +158,8 @@ Json ParseJson(std::string_view text, std::string_view name) {
   }
 }
 
+std::string JsonText(const Json& json, int indent) { return json.dump(indent); }
+
 std::string ReadTextFile(const std::filesystem::path& path) {
   const MappedFile file(path);
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};

@@ -1,7 +1,7 @@
 // Reading JSON that people edit: every question checks kind and range of the answer, and what is
 // wrong is named by its place
-// ("row_owner[3][17]") in one line. For io, and for the sidecars of generate; the rest of the library
-// sees no JSON.
+// ("row_owner[3][17]") in one line. For io, and for the sidecars of generate; the rest of the
+// library sees no JSON.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +72,7 @@ class JsonValue {
 std::string HashText(uint64_t hash);  // 16 hexadecimal digits
 
 Json ParseJson(std::string_view text, std::string_view name);  // throws InputError
+std::string JsonText(const Json& json, int indent = -1);       // negative: in one line
 std::string ReadTextFile(const std::filesystem::path& path);   // throws InputError
 void WriteTextFile(const std::filesystem::path& path, std::string_view text);
 

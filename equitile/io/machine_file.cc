@@ -34,7 +34,7 @@ std::string MachineFileText(const Machine& machine) {
                              {"bytes_per_second", named.link.bytes_per_second}});
   }
   if (!machine.node_of.empty()) json["node_of"] = machine.node_of;
-  return json.dump(2) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 Machine ParseMachineFile(std::string_view text, std::string_view name) {

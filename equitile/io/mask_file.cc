@@ -305,7 +305,7 @@ void WriteMaskFile(const std::filesystem::path& path, const MaskFile& mask) {
   EQ_CHECK(std::ssize(mask.layers) % steps == 0);
   if (mask.has_layer_axis) shape.insert(shape.begin(), std::ssize(mask.layers) / steps);
   if (mask.steps > 0) shape.insert(shape.begin(), steps);
-  WriteTextFile(DescriptionPath(path), Describe(mask).dump(2) + "\n");
+  WriteTextFile(DescriptionPath(path), JsonText(Describe(mask), 2) + "\n");
   WriteNpy(path, NpyType::kBool, shape, Unpack(mask.layers));
 }
 
@@ -314,7 +314,7 @@ void WriteMassFile(const std::filesystem::path& path, const MaskFile& mask,
   EQ_CHECK(mask.layers.size() == 1 && !mask.has_layer_axis);
   const BlockMask& blocks = mask.layers.front();
   if (DescriptionPath(path) == path) NotCalledNpy(path);
-  WriteTextFile(DescriptionPath(path), Describe(mask).dump(2) + "\n");
+  WriteTextFile(DescriptionPath(path), JsonText(Describe(mask), 2) + "\n");
   WriteNpy(path, NpyType::kFloat32,
            std::array{blocks.LaneCount(), blocks.QBlocks(), blocks.KvBlocks()},
            std::as_bytes(masses));

@@ -183,7 +183,7 @@ std::string PatternFileText(const PatternFile& file) {
       {"measured", file.measured},
       {"ranges", Json::array()}};
   for (const PatternRange& range : file.ranges) json["ranges"].push_back(RangeJson(range));
-  return json.dump() + "\n";
+  return JsonText(json) + "\n";
 }
 
 PatternFile ParsePatternFile(std::string_view text, std::string_view name) {

@@ -289,7 +289,7 @@ std::string PlanFileText(const PlanFile& file) {
       {"stages", StagesJson(parts)},
       {"cost", {{"block", file.cost.block}, {"row", file.cost.row}}},
       {"work_per_rank", file.work_per_rank}};
-  return json.dump() + "\n";
+  return JsonText(json) + "\n";
 }
 
 PlanFile ParsePlanFile(std::string_view text, std::string_view name) {

@@ -92,7 +92,7 @@ std::string HeaderText(std::span<const StoredTensor* const> order,
                           {"data_offsets", {begin, end}}};
     begin = end;
   }
-  std::string text = json.dump();
+  std::string text = JsonText(json);
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }

@@ -125,7 +125,7 @@ std::vector<Setting> SettingsOf(const JsonValue& object) {
       setting.text = value.get<std::string>();
     } else if (value.is_boolean() || value.is_number()) {
       setting.kind = value.is_boolean() ? SettingKind::kBool : SettingKind::kNumber;
-      setting.text = value.dump();
+      setting.text = JsonText(value);
     } else if (!value.is_null()) {
       object.Fail("'{}' must be a text, a number, true or false", key);
     }

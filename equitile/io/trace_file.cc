@@ -31,7 +31,7 @@ std::string TraceFileText(std::span<const TraceEvent> events) {
   std::string text = "{\"traceEvents\": [";
   const char* separator = "\n";
   auto add = [&](const Json& json) {
-    text += separator + json.dump();
+    text += separator + JsonText(json);
     separator = ",\n";
   };
   int64_t id = 0;

@@ -34,11 +34,9 @@ SourceState Balancer::State() const {
                       {"attention_seconds", layer.attention_seconds},
                       {"planning_seconds", layer.planning_seconds}});
   }
-  const std::string text = Json{
-      {"decisions", decisions_.Text()},
-      {"repeats", repeats_ ? Json(repeats_->Text()) : Json(nullptr)},
-      {"layers",
-       std::move(layers)}}.dump();
+  const std::string text = JsonText({{"decisions", decisions_.Text()},
+                                     {"repeats", repeats_ ? Json(repeats_->Text()) : Json(nullptr)},
+                                     {"layers", std::move(layers)}});
   const auto bytes = std::as_bytes(std::span(text));
   return {{kName, {bytes.begin(), bytes.end()}}};
 }
