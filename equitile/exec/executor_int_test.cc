@@ -1,5 +1,5 @@
-// Attention in integers on many ranks: strips travel as they are computed, and give the bits of one
-// kernel call.
+// Attention in integers on many ranks: strips travel as they are computed, output in 16 bits, and
+// give the bits of one kernel call with its output rounded so.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -8,6 +8,7 @@
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/exec/exec_testing.h"
+#include "equitile/kernel/short_rows.h"
 #include "equitile/plan/predict/accounts.h"
 
 namespace equitile {
@@ -32,6 +33,12 @@ double LargestDifference(const std::vector<float>& got, const std::vector<float>
     if (got[i] != want[i]) largest = std::max(largest, std::abs(double{got[i]} - want[i]));
   }
   return largest;
+}
+
+// What the executor gives: output that has been rounded as if it had travelled.
+ExecResult AtHome(ExecResult result, int64_t head_dim) {
+  RoundToShort(result.out.data(), std::ssize(result.out) / head_dim, head_dim, head_dim);
+  return result;
 }
 
 struct IntRuns {
@@ -68,7 +75,7 @@ TEST_P(ExecutorInIntegers, GivesTheBitsOfOneCall) {
     // The executor makes means from exact sums, a lone call of the kernel in f32.
     const ExecResult want =
         test.tails.empty()
-            ? workload.OnOneRank(compute)
+            ? AtHome(workload.OnOneRank(compute), test.head_dim)
             : RunOnRanks(workload, MakePlan("ulysses", test.Masks(), workload.Options(1)), 1,
                          compute)
                   .result;
@@ -95,7 +102,7 @@ TEST_P(ExecutorInIntegers, GivesTheBitsOfOneCallFromAwkwardHomes) {
     for (const auto& homes : AwkwardHomes(test.lanes, test.grid.q_tokens, ranks)) {
       test.homes = homes;
       const ExecWorkload workload(test);
-      const ExecResult want = workload.OnOneRank(Compute::kInt8);
+      const ExecResult want = AtHome(workload.OnOneRank(Compute::kInt8), test.head_dim);
       const Plan plan = MakePlan("fractional", test.Masks(), workload.Options(ranks));
       const IntRuns runs = RunOnRanks(workload, plan, ranks, Compute::kInt8);
       EXPECT_EQ(Differences(runs.result.out, want.out), 0);
@@ -120,8 +127,7 @@ TEST(ExecutorInIntegersBytes, AreWhatThePlanSays) {
   const Plan plan = MakePlan("ulysses", test.Masks(), workload.Options(4));
   int64_t last = 0;
   for (Compute compute : {Compute::kF32, Compute::kInt16, Compute::kInt8}) {
-    WireFormat wire{.head_dim = 64};
-    if (compute != Compute::kF32) wire.token_bytes = StripBytes(64, compute) / kStripTokens;
+    const WireFormat wire = WireFormatOf(64, DType::kF32, compute);
     const HomeMap homes(plan.problem());
     const Traffic traffic = CountTraffic(plan, homes, test.mask, wire);
     int64_t predicted = 0;

@@ -128,6 +128,7 @@ void LayerRun::Finish() {
     for (Letter& letter : letters_[Index(stage)].passes_out) Done(letter, stage);
     for (Letter& letter : letters_[Index(stage)].returns) Done(letter, stage);
   }
+  if (Integers() && !options_.modelled_seconds) RoundOutput();
   record_.end = comm_.Now();
   stats_.seconds = record_.end - record_.begin;
   stats_.allocated_bytes = buffers_.Bytes();
@@ -386,6 +387,16 @@ void LayerRun::Sent(size_t stage, size_t i) {
       wire_.Receive(home_ + parcel.base + parcel.q_rows_at, OutputBytes(parcel.q_tokens),
                     parcel.peer, TagOf(OutputStage(now), kOutputTag));
   stats_.bytes_received += letters.arrivals[i].bytes;
+}
+
+void LayerRun::RoundOutput() {
+  constexpr int64_t kRowsAtOnce = 512;
+  const int64_t rows = it_.home_rows.Count() * problem_.lanes.heads;
+  pool_.ParallelFor(CeilDiv(rows, kRowsAtOnce), [&](int64_t part, int) {
+    const int64_t first = part * kRowsAtOnce;
+    RoundToShort(call_.out + first * head_dim_, std::min(kRowsAtOnce, rows - first), head_dim_,
+                 head_dim_);
+  });
 }
 
 void LayerRun::TakeArrivals(int32_t stage) {

@@ -10,6 +10,7 @@
 #include "equitile/base/growing_buffer.h"
 #include "equitile/exec/executor.h"
 #include "equitile/exec/token_rows.h"
+#include "equitile/kernel/short_rows.h"
 
 namespace equitile {
 
@@ -68,7 +69,10 @@ class LayerRun {
   int64_t QBytes() const {
     return Integers() ? sizes_.q / kStripTokens : head_dim_ * DTypeBytes(options_.wire);
   }
-  int64_t OBytes() const { return head_dim_ * DTypeBytes(options_.wire) + int64_t{sizeof(float)}; }
+  int64_t OBytes() const {
+    return (Integers() ? ShortRowBytes(head_dim_) : head_dim_ * DTypeBytes(options_.wire)) +
+           sizes_.lse;
+  }
   // The stage after which the output of rows of `stage` goes home.
   int32_t OutputStage(int32_t stage) const {
     return it_.is_ring ? static_cast<int32_t>(it_.stages.size()) - 1 : stage;
@@ -83,7 +87,9 @@ class LayerRun {
     return Integers() ? MessageBytes{.exact = bytes} : MessageBytes{.numbers = bytes};
   }
   MessageBytes OutputBytes(int64_t rows) const {
-    return {.numbers = rows * sizes_.out, .exact = rows * sizes_.lse};
+    return {.numbers = rows * sizes_.out,
+            .exact = rows * sizes_.lse,
+            .short_row = Integers() ? head_dim_ : 0};
   }
 
   void Allocate();
@@ -191,6 +197,8 @@ class LayerRun {
   void Sent(size_t stage, size_t i);
   void TakeArrivals(int32_t stage);
   void Unpack(const OutParcel& parcel, std::byte* data);
+  // Output that never left its home, as if it had: bits must not depend on who computed a row.
+  void RoundOutput();
 
   Communicator& comm_;
   ThreadPool& pool_;

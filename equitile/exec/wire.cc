@@ -4,8 +4,44 @@
 #include <cstring>
 
 #include "equitile/base/error.h"
+#include "equitile/kernel/short_rows.h"
+#include "equitile/kernel/strips.h"
 
 namespace equitile {
+namespace {
+
+int64_t Numbers(const MessageBytes& held) { return held.numbers / DTypeBytes(DType::kF32); }
+
+void Round(const float* numbers, const MessageBytes& held, std::byte* to) {
+  const int64_t count = Numbers(held);
+  if (held.short_row != 0) return PackShort(numbers, count / held.short_row, held.short_row, to);
+  auto* halves = reinterpret_cast<Bf16*>(to);
+  for (int64_t i = 0; i < count; ++i) halves[i] = FromFloat<Bf16>(numbers[i]);
+}
+
+void Widen(const std::byte* from, const MessageBytes& held, float* numbers) {
+  const int64_t count = Numbers(held);
+  if (held.short_row != 0)
+    return UnpackShort(from, count / held.short_row, held.short_row, numbers);
+  const auto* halves = reinterpret_cast<const Bf16*>(from);
+  for (int64_t i = 0; i < count; ++i) numbers[i] = ToFloat(halves[i]);
+}
+
+}  // namespace
+
+WireFormat WireFormatOf(int64_t head_dim, DType dtype, Compute compute) {
+  WireFormat wire{.head_dim = head_dim, .value_bytes = DTypeBytes(dtype)};
+  if (compute != Compute::kF32) {
+    wire.token_bytes = StripBytes(head_dim, compute) / kStripTokens;
+    wire.out_bytes = ShortRowBytes(head_dim);
+  }
+  return wire;
+}
+
+int64_t Wire::BytesOfNumbers(const MessageBytes& held) const {
+  if (held.short_row == 0) return Numbers(held) * DTypeBytes(dtype_);
+  return Numbers(held) / held.short_row * ShortRowBytes(held.short_row);
+}
 
 Wire::Wire(Communicator& comm, DType dtype) : comm_(comm), dtype_(dtype) {
   if (dtype != DType::kF32 && dtype != DType::kBF16)
@@ -29,21 +65,20 @@ Letter Wire::NewLetter(MessageBytes held, int32_t peer) {
   Letter letter;
   letter.peer = peer;
   letter.held = held;
-  letter.bytes = held.numbers / DTypeBytes(DType::kF32) * DTypeBytes(dtype_) + held.exact;
+  letter.bytes = BytesOfNumbers(held) + held.exact;
   letter.posted = comm_.Now();
-  if (Rounds()) letter.rounded = Rounded(letter.bytes);
+  if (Rounds(held)) letter.rounded = Rounded(letter.bytes);
   return letter;
 }
 
 Letter Wire::Send(const std::byte* data, MessageBytes held, int32_t to, int32_t tag) {
   Letter letter = NewLetter(held, to);
-  if (Rounds()) {
-    const auto* numbers = reinterpret_cast<const float*>(data);
-    const int64_t count = held.numbers / DTypeBytes(DType::kF32);
-    auto* halves = letter.rounded.Data<Bf16>();
-    for (int64_t i = 0; i < count; ++i) halves[i] = FromFloat<Bf16>(numbers[i]);
-    std::memcpy(halves + count, numbers + count, static_cast<size_t>(held.exact));
-    data = letter.rounded.Data<std::byte>();
+  if (Rounds(held)) {
+    std::byte* rounded = letter.rounded.Data<std::byte>();
+    Round(reinterpret_cast<const float*>(data), held, rounded);
+    std::memcpy(rounded + BytesOfNumbers(held), data + held.numbers,
+                static_cast<size_t>(held.exact));
+    data = rounded;
   }
   letter.request = comm_.Send({data, static_cast<size_t>(letter.bytes)}, to, tag);
   return letter;
@@ -52,7 +87,7 @@ Letter Wire::Send(const std::byte* data, MessageBytes held, int32_t to, int32_t 
 Letter Wire::Receive(std::byte* data, MessageBytes held, int32_t from, int32_t tag) {
   Letter letter = NewLetter(held, from);
   letter.to = data;
-  if (Rounds()) data = letter.rounded.Data<std::byte>();
+  if (Rounds(held)) data = letter.rounded.Data<std::byte>();
   letter.request = comm_.Receive({data, static_cast<size_t>(letter.bytes)}, from, tag);
   return letter;
 }
@@ -70,13 +105,12 @@ void Wire::Wait(Letter& letter) {
 
 void Wire::Close(Letter& letter) {
   letter.done = true;
-  if (!Rounds()) return;
+  if (!Rounds(letter.held)) return;
   if (letter.to != nullptr) {
-    auto* numbers = reinterpret_cast<float*>(letter.to);
-    const int64_t count = letter.held.numbers / DTypeBytes(DType::kF32);
-    const auto* halves = letter.rounded.Data<Bf16>();
-    for (int64_t i = 0; i < count; ++i) numbers[i] = ToFloat(halves[i]);
-    std::memcpy(numbers + count, halves + count, static_cast<size_t>(letter.held.exact));
+    const std::byte* rounded = letter.rounded.Data<std::byte>();
+    Widen(rounded, letter.held, reinterpret_cast<float*>(letter.to));
+    std::memcpy(letter.to + letter.held.numbers, rounded + BytesOfNumbers(letter.held),
+                static_cast<size_t>(letter.held.exact));
   }
   free_.push_back(std::move(letter.rounded));
 }

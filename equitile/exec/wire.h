@@ -1,4 +1,5 @@
-// Messages: bytes as they are, or numbers rounded to bf16 on the way.
+// Messages: bytes as they are, or numbers rounded to 16 bits on the way: to bf16, or in rows with a
+// scale each.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,8 @@
 
 #include "equitile/base/growing_buffer.h"
 #include "equitile/comm/communicator.h"
+#include "equitile/kernel/compute.h"
+#include "equitile/plan/predict/traffic.h"
 #include "equitile/tensor/dtype.h"
 
 namespace equitile {
@@ -14,6 +17,8 @@ namespace equitile {
 // are (log-sum-exp, and whatever its sender has rounded already).
 struct MessageBytes {
   int64_t numbers = 0, exact = 0;
+  int64_t short_row =
+      0;  // numbers of a row that travels as integers (kernel/short_rows.h); 0: none
 };
 
 // A message under way.
@@ -24,9 +29,12 @@ struct Letter {
   int32_t peer = 0;
   int64_t bytes = 0;      // on the wire
   double posted = 0;      // Now()
-  GrowingBuffer rounded;  // bf16 only
+  GrowingBuffer rounded;  // where the wire rounds
   bool done = false;
 };
+
+// What tokens of attention in `compute` weigh, numbers being `dtype` where it is f32.
+WireFormat WireFormatOf(int64_t head_dim, DType dtype, Compute compute);
 
 class Wire {
  public:
@@ -38,7 +46,10 @@ class Wire {
   void Wait(Letter& letter);
 
  private:
-  bool Rounds() const { return dtype_ != DType::kF32; }
+  bool Rounds(const MessageBytes& held) const {
+    return dtype_ != DType::kF32 || held.short_row != 0;
+  }
+  int64_t BytesOfNumbers(const MessageBytes& held) const;  // on the wire
   Letter NewLetter(MessageBytes held, int32_t peer);
   GrowingBuffer Rounded(int64_t bytes);
   void Close(Letter& letter);

@@ -10,11 +10,8 @@ namespace {
 
 BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) {
   options.plan.ranks = executor.comm().size();
-  options.plan.cluster.wire.head_dim = options.head_dim;
-  if (options.compute != Compute::kF32) {
-    options.plan.cluster.wire.token_bytes =
-        StripBytes(options.head_dim, options.compute) / kStripTokens;
-  }
+  options.plan.cluster.wire =
+      WireFormatOf(options.head_dim, executor.options().wire, options.compute);
   SetNodes(executor.comm().NodeOf(), options.plan.cluster);
   return {.planner = ParsePlanner(options.planner, options.plan.ranks),
           .plan = options.plan,

@@ -16,10 +16,13 @@ struct WireFormat {
   int64_t head_dim = 128;
   int64_t value_bytes = 4;  // f32
   int64_t token_bytes = 0;  // of a query, key or value with its scale; 0: head_dim values
+  int64_t out_bytes = 0;    // of an output, likewise
 
   int64_t QBytes() const { return token_bytes != 0 ? token_bytes : head_dim * value_bytes; }
   int64_t KvBytes() const { return 2 * QBytes(); }
-  int64_t OBytes() const { return head_dim * value_bytes + 4; }  // log-sum-exp is always f32
+  int64_t OBytes() const {  // log-sum-exp is always f32
+    return (out_bytes != 0 ? out_bytes : head_dim * value_bytes) + 4;
+  }
   int64_t MeansBytes() const { return 2 * head_dim * 8; }  // of a block: exact sums, as doubles
   friend bool operator==(const WireFormat&, const WireFormat&) = default;
 };
