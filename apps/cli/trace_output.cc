@@ -19,6 +19,24 @@ const char* Name(RunEvent::Kind kind) {
       return "send";
     case RunEvent::Kind::kReceive:
       return "receive";
+    case RunEvent::Kind::kLoad:
+      return "load";
+    case RunEvent::Kind::kText:
+      return "text";
+    case RunEvent::Kind::kLinear:
+      return "linear";
+    case RunEvent::Kind::kNorm:
+      return "norm";
+    case RunEvent::Kind::kTextAttention:
+      return "text attention";
+    case RunEvent::Kind::kExchange:
+      return "exchange";
+    case RunEvent::Kind::kSample:
+      return "sample";
+    case RunEvent::Kind::kDecode:
+      return "decode";
+    case RunEvent::Kind::kWrite:
+      return "write";
   }
   return "";
 }

@@ -20,7 +20,24 @@ struct RunStats {
 };
 
 struct RunEvent {
-  enum class Kind : uint8_t { kPlan, kPack, kCompute, kWait, kSend, kReceive };
+  enum class Kind : uint8_t {
+    kPlan,
+    kPack,
+    kCompute,
+    kWait,
+    kSend,
+    kReceive,
+    // Of a whole video, beside self-attention.
+    kLoad,
+    kText,
+    kLinear,
+    kNorm,
+    kTextAttention,
+    kExchange,
+    kSample,
+    kDecode,
+    kWrite
+  };
   Kind kind = Kind::kCompute;
   double begin = 0, end = 0;  // Now()
   int32_t stage = -1;

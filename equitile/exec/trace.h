@@ -24,6 +24,8 @@ class Trace {
   void Add(const RunRecord& record, int32_t step, int32_t layer);
   void Add(RunEvent event, int32_t step, int32_t layer);
 
+  double Now() const { return comm_.Now(); }
+
   // Collective. On rank 0 everybody's spans, [ranks]; elsewhere nothing.
   std::vector<std::vector<TraceSpan>> Gather() const;
 
@@ -31,6 +33,24 @@ class Trace {
   Communicator& comm_;
   double zero_ = 0;
   std::vector<TraceSpan> spans_;
+};
+
+// What this rank does while the scope lives; nothing where there is no trace.
+class TraceScope {
+ public:
+  TraceScope(Trace* trace, RunEvent::Kind kind)
+      : trace_(trace), event_{.kind = kind, .begin = trace != nullptr ? trace->Now() : 0.0} {}
+  ~TraceScope() {
+    if (trace_ == nullptr) return;
+    event_.end = trace_->Now();
+    trace_->Add(event_, -1, -1);
+  }
+  TraceScope(const TraceScope&) = delete;
+  TraceScope& operator=(const TraceScope&) = delete;
+
+ private:
+  Trace* trace_;
+  RunEvent event_;
 };
 
 }  // namespace equitile

@@ -1,12 +1,14 @@
 #include "equitile/generate/pipeline.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "equitile/base/error.h"
 #include "equitile/base/topology.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/calibrate.h"
+#include "equitile/exec/trace.h"
 #include "equitile/io/machine_file.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/model/text/text_clean.h"
@@ -25,6 +27,28 @@ constexpr int64_t kPreviewPrefix = 2;
 
 // Thrown by what is reported to while one rank works for all, caught before they meet again.
 struct Stopped {};
+
+RunEvent::Kind KindOf(ModelSpan::Kind kind) {
+  switch (kind) {
+    case ModelSpan::Kind::kLinear:
+      return RunEvent::Kind::kLinear;
+    case ModelSpan::Kind::kNorm:
+      return RunEvent::Kind::kNorm;
+    case ModelSpan::Kind::kTextAttention:
+      return RunEvent::Kind::kTextAttention;
+    case ModelSpan::Kind::kExchange:
+      return RunEvent::Kind::kExchange;
+    case ModelSpan::Kind::kSample:
+      return RunEvent::Kind::kSample;
+  }
+  EQ_CHECK(false, "span of kind {}", static_cast<int>(kind));
+}
+
+// Traces count steps from 1.
+void AddTo(Trace& trace, const ModelSpan& span) {
+  trace.Add(RunEvent{.kind = KindOf(span.kind), .begin = span.begin, .end = span.end},
+            span.step + 1, span.layer);
+}
 
 }  // namespace
 
@@ -62,6 +86,7 @@ bool Pipeline::AnyoneIsAsked() {
 
 bool Pipeline::Load() {
   if (transformer_ != nullptr) return !AnyoneIsAsked();
+  const TraceScope scope(options_.trace, RunEvent::Kind::kLoad);
   if (!parts_->transformer && !LoadTransformer()) return false;
   transformer_ =
       std::make_unique<WanTransformer>(config_, *parts_->transformer, pool_, options_.attention);
@@ -213,9 +238,13 @@ std::vector<PromptRows> Pipeline::EncodeHere(std::span<const std::string> prompt
 std::vector<PromptRows> Pipeline::Encode(std::span<const std::string> prompts, int64_t text_rows) {
   std::vector<PromptRows> encoded(prompts.size());
   try {
-    if (comm_.rank() == 0) encoded = EncodeHere(prompts, text_rows);
+    if (comm_.rank() == 0) {
+      const TraceScope scope(options_.trace, RunEvent::Kind::kText);
+      encoded = EncodeHere(prompts, text_rows);
+    }
   } catch (const Stopped&) {
   }
+  const TraceScope scope(options_.trace, RunEvent::Kind::kExchange);
   if (AnyoneIsAsked()) return {};
   for (PromptRows& rows : encoded) {
     int64_t count = comm_.rank() == 0 ? rows.shape()[0] : 0;
@@ -235,8 +264,11 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
   PrepareAttention(config, hooks,
                    ShareState(comm_, resumes ? *hooks.resume_sparsity : SourceState()));
   std::vector<WanText> texts;
-  texts.push_back(transformer_->Text(prompt, config.text_rows));
-  if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
+  {
+    const TraceScope scope(options_.trace, RunEvent::Kind::kText);
+    texts.push_back(transformer_->Text(prompt, config.text_rows));
+    if (config.Passes() == 2) texts.push_back(transformer_->Text(negative, config.text_rows));
+  }
   std::vector<const WanText*> views;
   for (const WanText& text : texts) views.push_back(&text);
   const auto skipped_heads = [&](const ComingLayer& layer) {
@@ -246,15 +278,18 @@ DenoiseResult Pipeline::Denoise(const GenerationConfig& config, const PromptRows
   const auto after_step = [&](const DenoiseStep& step) {
     if (hooks.after_step) hooks.after_step(step);
   };
-  return equitile::Denoise(*transformer_, comm_,
-                           {.config = config,
-                            .texts = views,
-                            .attention = *attention_,
-                            .skipped_heads = skipped_heads,
-                            .cache = cache_.get(),
-                            .stop_requested = stop,
-                            .after_step = after_step,
-                            .resume = hooks.resume});
+  const auto trace = [&](const ModelSpan& span) { AddTo(*options_.trace, span); };
+  return equitile::Denoise(
+      *transformer_, comm_,
+      {.config = config,
+       .texts = views,
+       .attention = *attention_,
+       .skipped_heads = skipped_heads,
+       .cache = cache_.get(),
+       .stop_requested = stop,
+       .after_step = after_step,
+       .resume = hooks.resume,
+       .on_span = options_.trace != nullptr ? ModelSpanSink(trace) : ModelSpanSink()});
 }
 
 WanTransformer& Pipeline::Transformer() {
@@ -269,6 +304,7 @@ Executor& Pipeline::Attention() {
 
 const VaeWeights& Pipeline::Vae() {
   if (parts_->vae != nullptr) return *parts_->vae;
+  const TraceScope scope(options_.trace, RunEvent::Kind::kLoad);
   auto vae = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
   CheckVaeFits(folder_, vae->config, config_);
   parts_->vae = std::move(vae);
@@ -279,7 +315,14 @@ bool Pipeline::Decode(const GenerationConfig& config, std::span<const float> lat
                       VaeFrameSink sink) {
   const VaeWeights& vae = Vae();
   const ConstView view(latents.data(), LatentShape(config));
-  const auto go_on = [&] { return !AnyoneIsAsked(); };
+  std::optional<TraceScope> scope;  // of a latent frame
+  const auto go_on = [&] {
+    scope.reset();
+    const bool goes_on = !AnyoneIsAsked();
+    scope.emplace(options_.trace, RunEvent::Kind::kDecode);
+    return goes_on;
+  };
+  scope.emplace(options_.trace, RunEvent::Kind::kDecode);
   return options_.tiles_vae ? DecodeVideoTiled(vae, view, {}, pool_, &comm_, sink, go_on)
                             : DecodeVideo(vae, view, pool_, &comm_, sink, go_on);
 }

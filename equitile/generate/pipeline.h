@@ -50,7 +50,7 @@ struct PipelineOptions {
   std::optional<Machine> machine;      // rank 0's counts; nothing: measured where ranks have cores
   ReplanRule rule;                     // when layers whose masks change get new plans
   std::function<double()> plan_clock;  // see LayerAttention
-  Trace* trace = nullptr;              // where attention leaves what it did; null: nowhere
+  Trace* trace = nullptr;              // of what this rank does; null: none
   bool tiles_vae = false;  // frames decoded in blended tiles: less memory, another picture
   DType wire = DType::kF32;
   std::shared_ptr<LoadedParts> parts;  // null: its own

@@ -234,6 +234,7 @@ class RankRun {
 
   void StoreCheckpoint(const GenerateTask& task, const DenoiseStep& step) {
     if (task.checkpoint.empty()) return;
+    const TraceScope scope(tools_.trace, RunEvent::Kind::kWrite);
     const Stopwatch watch;
     RunCheckpoint checkpoint;
     checkpoint.identity = ForTask(recipe_, task).BitsIdentity();
@@ -255,7 +256,10 @@ class RankRun {
   // Collective. False: interrupted.
   bool Finish(size_t index, const GenerateTask& task, const std::vector<float>& latents) {
     const Stopwatch watch;
-    if (Leads() && !task.save_latents.empty()) SaveLatents(task, latents);
+    if (Leads() && !task.save_latents.empty()) {
+      const TraceScope scope(tools_.trace, RunEvent::Kind::kWrite);
+      SaveLatents(task, latents);
+    }
     seconds_.write += watch.Seconds();
     if (!task.output.empty() && !WriteVideo(task, latents)) return false;
     if (!Leads()) return true;
@@ -288,6 +292,7 @@ class RankRun {
     if (Leads()) writer = OpenVideo(task.output, request_.VideoOf(task));
     std::vector<uint8_t> bytes(static_cast<size_t>(config.height * config.width) * 3);
     const auto add = [&](int64_t frame, std::span<const float> rgb) {
+      const TraceScope scope(tools_.trace, RunEvent::Kind::kWrite);
       const Stopwatch encode;
       ToBytes(rgb, bytes);
       writer->Add(bytes);
@@ -296,7 +301,10 @@ class RankRun {
     };
     if (!pipeline_->Decode(config, latents, add)) return false;
     const Stopwatch finish;
-    if (Leads()) writer->Finish();
+    if (Leads()) {
+      const TraceScope scope(tools_.trace, RunEvent::Kind::kWrite);
+      writer->Finish();
+    }
     seconds_.write += encoding + finish.Seconds();
     seconds_.decode += watch.Seconds() - encoding - finish.Seconds();
     return true;

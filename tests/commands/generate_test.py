@@ -87,9 +87,22 @@ def test_layouts_by_degrees_and_a_trace_of_all_ranks(generate, tmp_path):
     assert run["plans"]["made"] == 1 and run["plans"]["made"] + run["plans"]["kept"] == calls
     events = json.loads((tmp_path / "trace.json").read_text())
     events = events["traceEvents"] if isinstance(events, dict) else events
+    everything = {(step, layer) for step in range(1, 5) for layer in range(len(run["layout"]))}
     for rank in 0, 1:
-        computed = {(e["args"]["step"], e["args"]["layer"]) for e in events if e["pid"] == rank and e["name"] == "compute"}
-        assert computed == {(step, layer) for step in range(1, 5) for layer in range(len(run["layout"]))}
+        spans = [e for e in events if e["pid"] == rank and e["ph"] == "X"]
+        for name in "compute", "linear", "norm", "text attention":
+            places = {(e["args"]["step"], e["args"].get("layer", -1)) for e in spans if e["name"] == name}
+            assert places - {(step, -1) for step in range(1, 5)} == everything, name
+        assert {"load", "text", "exchange", "decode"} <= {e["name"] for e in spans}
+        assert ({"sample", "write"} <= {e["name"] for e in spans}) == (rank == 0)
+        assert sum(e["name"] == "write" for e in spans) > 1 or rank == 1
+        # One after the other, or inside each other.
+        open_until = []
+        for begin, end in sorted(((e["ts"], e["ts"] + e["dur"]) for e in spans), key=lambda span: (span[0], -span[1])):
+            while open_until and open_until[-1] <= begin + 1e-3:
+                open_until.pop()
+            assert begin >= 0 and (not open_until or end <= open_until[-1] + 1e-3)
+            open_until.append(end)
 
 
 def test_tiles_of_the_vae_change_frames_larger_than_one(generate, tmp_path):

@@ -64,12 +64,12 @@ class Loop {
         if (Leads()) job_.cache->FillIn(latents_, velocity_);
       } else {
         Forward(step, times);
-        GatherVelocity();
+        Spanned(ModelSpan::Kind::kExchange, step, [&] { GatherVelocity(); });
         if (Leads() && job_.cache != nullptr) job_.cache->Computed(step, latents_, velocity_);
       }
       stopping = AnyoneStops();
-      if (Leads()) Advance();
-      ShareLatents();
+      if (Leads()) Spanned(ModelSpan::Kind::kSample, step, [&] { Advance(); });
+      Spanned(ModelSpan::Kind::kExchange, step, [&] { ShareLatents(); });
       ++step;
       if (Leads() && job_.after_step) {
         job_.after_step({.done = step,
@@ -96,6 +96,15 @@ class Loop {
   std::span<float> LatentsOf(int64_t video) {
     const auto size = static_cast<size_t>(shape_.Elements());
     return std::span(latents_).subspan(static_cast<size_t>(video) * size, size);
+  }
+
+  template <typename Work>
+  void Spanned(ModelSpan::Kind kind, int64_t step, const Work& work) {
+    if (!job_.on_span) return work();
+    const double begin = comm_.Now();
+    work();
+    job_.on_span(
+        {.kind = kind, .step = static_cast<int32_t>(step), .begin = begin, .end = comm_.Now()});
   }
 
   // Noise or what was stored; returns the first step.
@@ -147,7 +156,8 @@ class Loop {
                           .skipped_heads = job_.skipped_heads,
                           .tap = {},
                           .times = &times,
-                          .now = now},
+                          .now = now,
+                          .on_span = job_.on_span},
                          out_.data());
   }
 

@@ -68,6 +68,7 @@ struct DenoiseJob {
   FunctionRef<void(const DenoiseStep& step)> after_step;
   // Rank 0, instead of noise: where to go on.
   const DenoiseState* resume = nullptr;
+  ModelSpanSink on_span = {};  // empty: nobody asks
 };
 
 struct DenoiseResult {

@@ -109,6 +109,15 @@ class WanTransformer::Pass {
     fused += static_cast<double>(fused_nanoseconds_) * 1e-9 / model_.pool_.Threads();
   }
 
+  template <typename Work>
+  void Spanned(ModelSpan::Kind kind, const Work& work) {
+    if (!pass_.on_span) return work();
+    const double begin = Now();
+    work();
+    pass_.on_span(
+        {.kind = kind, .step = pass_.step, .layer = layer_, .begin = begin, .end = Now()});
+  }
+
   void Account(double total) const {
     const double attention = attention_seconds_ - attention_fused_;
     const double linear = linear_seconds_ - linear_fused_;
@@ -305,8 +314,10 @@ class WanTransformer::Pass {
       Project(block.cross_q, ConstView(hidden_, {tokens_, d_}), qkv_);
     }
     Statistics(qkv_, d_, inverse_q_);
-    CountSeconds(attention_seconds_, attention_fused_, [&] {
-      for (int64_t item = 0; item < items_; ++item) CrossAttention(block, item);
+    Spanned(ModelSpan::Kind::kTextAttention, [&] {
+      CountSeconds(attention_seconds_, attention_fused_, [&] {
+        for (int64_t item = 0; item < items_; ++item) CrossAttention(block, item);
+      });
     });
     TapLinear("cross.output", block.cross_out, {});
     AddToHidden(block.cross_out, attended_, {0, tokens_}, nullptr);
@@ -415,16 +426,20 @@ class WanTransformer::Pass {
       pass_.times->linear_products += args.y.Extent(0) * TotalOf(args.columns, args.weights.Out()) *
                                       TotalOf(args.inputs, args.weights.In());
     }
-    CountSeconds(linear_seconds_, linear_fused_,
-                 [&] { Linear(args, model_.pool_, model_.workspace_); });
+    Spanned(ModelSpan::Kind::kLinear, [&] {
+      CountSeconds(linear_seconds_, linear_fused_,
+                   [&] { Linear(args, model_.pool_, model_.workspace_); });
+    });
   }
 
   // inverse[row] of the norm over all heads of q or k.
   void Statistics(const float* x, int64_t stride, std::vector<float>& inverse) {
-    model_.pool_.ParallelFor(CeilDiv(tokens_, kStatisticsTokens), [&](int64_t task, int) {
-      const int64_t first = task * kStatisticsTokens;
-      InverseRms(x + first * stride, stride, d_, config_.eps,
-                 std::min(kStatisticsTokens, tokens_ - first), inverse.data() + first);
+    Spanned(ModelSpan::Kind::kNorm, [&] {
+      model_.pool_.ParallelFor(CeilDiv(tokens_, kStatisticsTokens), [&](int64_t task, int) {
+        const int64_t first = task * kStatisticsTokens;
+        InverseRms(x + first * stride, stride, d_, config_.eps,
+                   std::min(kStatisticsTokens, tokens_ - first), inverse.data() + first);
+      });
     });
   }
 

@@ -15,6 +15,7 @@
 #include "equitile/kernel/attention.h"
 #include "equitile/kernel/linear.h"
 #include "equitile/kernel/rope.h"
+#include "equitile/model/wan/model_span.h"
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/model/wan/wan_weights.h"
 
@@ -54,8 +55,9 @@ struct WanPass {
   SelfAttention attention;
   SkippedHeadsOf skipped_heads = {};  // empty: none are
   WanTap tap;
-  WanTimes* times = nullptr;  // added to, where given
-  FunctionRef<double()> now;  // the rank's clock, for times; empty: base/timer.h
+  WanTimes* times = nullptr;   // added to, where given
+  FunctionRef<double()> now;   // the rank's clock, for times; empty: base/timer.h
+  ModelSpanSink on_span = {};  // empty: nobody asks
 };
 
 // Owns its activations: they grow to the largest pass and are used again by the next. One pass at a
