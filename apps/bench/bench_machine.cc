@@ -58,7 +58,7 @@ void Print(const Machine& machine) {
 void Run(const Request& request) {
   if (!request.out.empty() && IsFirstProcess()) CheckWritable(request.out);
   RunOnRanks(request.on, [&](Communicator& comm, int threads) {
-    AgreeOnTarget(comm);
+    AgreeOnArithmetic(comm);
     ThreadPool pool(threads);
     const Machine machine = Calibrate(comm, pool, request.what);
     if (comm.rank() != 0) return;

@@ -49,7 +49,7 @@ class ParallelBench {
  public:
   ParallelBench(const Request& request, Communicator& comm, int threads)
       : request_(request), comm_(comm), pool_(threads) {
-    AgreeOnTarget(comm);
+    AgreeOnArithmetic(comm);
     const MaskFile file = MaskOf(request.plan);
     masks_ = file.MasksOf(static_cast<size_t>(request.plan.layer.value_or(0)));
     PlanFlags flags = request.plan;

@@ -172,7 +172,7 @@ GenerateRequest RequestOf(const GenerateFlags& flags) {
   if (!flags.from.empty()) ReadSidecar(RecordOf(flags.from), recipe);
   ApplyDegrees(flags, recipe);
   if (std::getenv("EQUITILE_TARGET") != nullptr) {
-    recipe.Set("target", TargetName(ActiveTarget()), Recipe::Source::kGiven);
+    recipe.Set("target", ArithmeticName(ActiveTarget()), Recipe::Source::kGiven);
   }
   if (recipe.Text("model").empty()) {
     recipe.Set("model", FindModel("").string(), Recipe::Source::kGiven);

@@ -18,6 +18,7 @@
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/video_run.h"
+#include "equitile/kernel/target.h"
 
 namespace equitile {
 namespace {
@@ -100,7 +101,7 @@ std::string HeadLine(const GenerateRequest& request, const Recipe& agreed, int32
                      Counted(config.frames, "frame"), config.width, config.height,
                      Counted(config.steps, "step"), agreed.Text("attention"),
                      ranks > 1 ? fmt::format("{} of ", Counted(ranks, "rank")) : "",
-                     Counted(threads, "thread"), agreed.Text("target"));
+                     Counted(threads, "thread"), ActiveTargetName());
 }
 
 // launched: processes of a launcher; 0: there is none.

@@ -99,7 +99,7 @@ void VerifyUnderLauncher(const VerifyPlansRequest& request) {
   if (request.ranks_given)
     throw InputError("--ranks: under mpirun its processes are the ranks; leave it out");
   RunOnRanks(request.on, [&](Communicator& comm, int threads) {
-    AgreeOnTarget(comm);
+    AgreeOnArithmetic(comm);
     const MaskFile mask = MaskFor(request);
     ThreadPool pool(threads);
     const Verification verification(mask.MasksOf(0), OptionsFor(request), pool,

@@ -77,12 +77,12 @@ void Visit(Bytes& bytes, Machine& machine) {
 
 }  // namespace
 
-Target AgreeOnTarget(Communicator& comm) {
+std::string_view AgreeOnArithmetic(Communicator& comm) {
   auto weakest = static_cast<uint64_t>(ActiveTarget());
   comm.AllReduce(std::span(&weakest, 1), Reduce::kMin);
   const auto target = static_cast<Target>(weakest);
-  if (target != ActiveTarget()) SetTarget(target);
-  return target;
+  if (ArithmeticName(target) != ArithmeticName(ActiveTarget())) SetTarget(target);
+  return ArithmeticName(target);
 }
 
 Machine AgreeOnMachine(Communicator& comm, const Machine& machine) {

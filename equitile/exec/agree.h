@@ -2,15 +2,17 @@
 // rank must plan from the same rates.
 #pragma once
 
+#include <string_view>
+
 #include "equitile/comm/communicator.h"
 #include "equitile/kernel/target.h"
 #include "equitile/plan/predict/machine.h"
 
 namespace equitile {
 
-// Collective. The weakest SIMD target among the ranks becomes everybody's; returns it. Not while
-// kernels run.
-Target AgreeOnTarget(Communicator& comm);
+// Collective. Ranks whose SIMD targets give the same bits keep their own; else the weakest becomes
+// everybody's. Returns the arithmetic of all (kernel/target.h). Not while kernels run.
+std::string_view AgreeOnArithmetic(Communicator& comm);
 
 // Collective. Rank 0's machine, on every rank.
 Machine AgreeOnMachine(Communicator& comm, const Machine& machine);

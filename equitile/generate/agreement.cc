@@ -6,6 +6,7 @@
 #include "equitile/base/hash.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/agreement.h"
+#include "equitile/kernel/target.h"
 #include "equitile/plan/planners/planner.h"
 
 namespace equitile {
@@ -14,8 +15,8 @@ namespace {
 // --from asks for the target of the recorded run, which was set where this process could; ranks
 // elsewhere may not have it.
 void CheckRecordedTarget(const Recipe& recipe, std::string_view agreed, const RunOptions& options) {
-  if (recipe.SourceOf("target") != Recipe::Source::kRecord || recipe.Text("target") == agreed ||
-      options.allows_other_target) {
+  if (recipe.SourceOf("target") != Recipe::Source::kRecord ||
+      ParseArithmetic(recipe.Text("target")) == agreed || options.allows_other_target) {
     return;
   }
   throw InputError(
@@ -30,7 +31,7 @@ void CheckRecordedTarget(const Recipe& recipe, std::string_view agreed, const Ru
 Recipe AgreeOnRequest(Communicator& comm, const GenerateRequest& request,
                       std::map<std::string, std::string> also, const std::string& of) {
   Recipe recipe = request.recipe;
-  const std::string target(TargetName(AgreeOnTarget(comm)));
+  const std::string target(AgreeOnArithmetic(comm));
   recipe.Settle("ranks", fmt::format("{}", comm.size()));
   also.merge(recipe.Identity());
   also.erase("seed");

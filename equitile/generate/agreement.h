@@ -13,7 +13,7 @@
 namespace equitile {
 
 // Collective, and before anything else that is. Settles what only running ranks know, in a copy of
-// the recipe: their number and their SIMD target, the weakest among them. Throws InputError on
+// the recipe: their number and the arithmetic of their SIMD targets. Throws InputError on
 // every rank where they differ in a field, in the prompts or in `also` (name -> value); seeds are
 // rank 0's, whatever the others drew. `of` tells requests apart where there are several: " of --a".
 Recipe AgreeOnRequest(Communicator& comm, const GenerateRequest& request,

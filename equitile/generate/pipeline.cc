@@ -72,7 +72,7 @@ Pipeline::Pipeline(const CheckpointFolder& folder, Communicator& comm, ThreadPoo
       options_(std::move(options)),
       config_(ReadWanConfig(folder.Config("transformer"))),
       parts_(options_.parts != nullptr ? options_.parts : std::make_shared<LoadedParts>()) {
-  AgreeOnTarget(comm);
+  AgreeOnArithmetic(comm);
 }
 
 Pipeline::~Pipeline() = default;

@@ -110,11 +110,12 @@ void AddRemarks(GenerateRequest& request) {
   }
 }
 
-// A recorded run is made again with the SIMD target that it had, where this machine has that too.
+// A recorded run is made again with a SIMD target of the same bits, where this machine has one.
 void UseRecordedTarget(const Recipe& recipe, const RunOptions& options) {
   if (recipe.SourceOf("target") != Recipe::Source::kRecord) return;
-  const Target target = ParseTarget(recipe.Text("target"));
-  if (TargetSupported(target)) return SetTarget(target);
+  const std::string_view arithmetic = ParseArithmetic(recipe.Text("target"));
+  if (arithmetic == ArithmeticName(ActiveTarget())) return;
+  if (const auto target = TargetOf(arithmetic)) return SetTarget(*target);
   if (options.allows_other_target) return;
   throw InputError(
       "--from: was made with {}, which is not to be had here; --allow-other-target makes it with "

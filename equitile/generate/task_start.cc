@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
 #include "equitile/io/numbered_png.h"
 #include "equitile/io/settings_file.h"
+#include "equitile/kernel/target.h"
 
 namespace equitile {
 namespace {
@@ -53,13 +56,15 @@ class StartReader {
   }
 
   // Throws unless the run may go on with the target that it has here.
-  void CheckTarget(const fs::path& path, const std::string& stored) const {
-    const std::string here = recipe_.Text("target");
+  void CheckTarget(const fs::path& path, std::string_view stored) const {
+    const std::string_view here = ActiveTargetName();
     if (!request_.options.allows_other_target) {
+      const std::optional<Target> same = TargetOf(stored);
       throw InputError(
-          "{}: was begun with {}, here is {}; EQUITILE_TARGET={} goes on to the same bits, "
-          "--allow-other-target to others",
-          path.string(), stored, here, stored);
+          "{}: was begun with {}, here is {}; {} to the same bits, --allow-other-target to others",
+          path.string(), stored, here,
+          same ? fmt::format("EQUITILE_TARGET={} goes on", TargetName(*same))
+               : "a machine that has it goes on");
     }
     Say(path, fmt::format("was begun with {} and goes on with {}: the bits are those of neither",
                           stored, here));
@@ -79,8 +84,11 @@ class StartReader {
     Recipe wanted = ForTask(recipe_, task);
     if (!wanted.IsSettled("weights")) wanted.Settle("weights", stored("weights"));
     if (const std::string target = stored("target"); target != wanted.Text("target")) {
-      CheckTarget(path, target);
-      start.target = target;
+      if (const std::string_view before = ParseArithmetic(target);
+          before != wanted.Text("target")) {
+        CheckTarget(path, before);
+        start.target = before;
+      }
       wanted.Settle("target", target);
     }
     CheckSameRun(path, *start.checkpoint, wanted.BitsIdentity());
@@ -117,7 +125,11 @@ class StartReader {
       const JsonValue stored = root["parameters"];
       Recipe wanted = ForTask(recipe_, task);
       if (!wanted.IsSettled("weights")) wanted.Settle("weights", stored["weights"].Text());
-      if (request_.options.allows_other_target) wanted.Settle("target", stored["target"].Text());
+      if (const std::string target = stored["target"].Text();
+          request_.options.allows_other_target ||
+          ParseArithmetic(target) == wanted.Text("target")) {
+        wanted.Settle("target", target);
+      }
       for (const char* key : {"layouts", "rates"}) {  // what the run itself found
         if (const auto found = stored.Find(key)) wanted.Settle(key, found->Text());
       }

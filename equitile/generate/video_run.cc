@@ -25,6 +25,7 @@
 #include "equitile/io/png.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/io/video_writer.h"
+#include "equitile/kernel/target.h"
 
 namespace equitile {
 namespace {
@@ -342,7 +343,7 @@ class RankRun {
     Json run = {{"ranks", comm_.size()},
                 {"communicator", comm_.name()},
                 {"threads_per_rank", pool_.Threads()},
-                {"target", recipe_.Text("target")},
+                {"target", ActiveTargetName()},
                 {"encoder", task.output.empty() ? "" : VideoEncoderName(task.output)},
                 {"planner", recipe_.Text("planner")},
                 {"wire", recipe_.Text("wire")},

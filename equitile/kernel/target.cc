@@ -30,17 +30,18 @@ HWY_EXPORT(RunningTarget);
 struct KnownTarget {
   Target target;
   std::string_view name;
+  std::string_view arithmetic;
   int64_t bits;  // Highway's; any of them
 };
 
 constexpr std::string_view kWithVnni = "avx512vnni";
 
 constexpr KnownTarget kKnown[] = {
-    {Target::kPortable, "portable", HWY_SCALAR | HWY_EMU128},
-    {Target::kSse4, "sse4", HWY_SSE4},
-    {Target::kAvx2, "avx2", HWY_AVX2},
-    {Target::kAvx512, "avx512", HWY_AVX3},
-    {Target::kNeon, "neon", HWY_NEON},
+    {Target::kPortable, "portable", "portable", HWY_SCALAR | HWY_EMU128},
+    {Target::kSse4, "sse4", "sse4", HWY_SSE4},
+    {Target::kAvx2, "avx2", "fma", HWY_AVX2},
+    {Target::kAvx512, "avx512", "fma", HWY_AVX3},
+    {Target::kNeon, "neon", "neon", HWY_NEON},
 };
 
 constexpr int64_t AllKnownBits() {
@@ -89,6 +90,23 @@ Target ParseTarget(std::string_view name) {
     if (known.name == name) return known.target;
   }
   throw InputError("[kernel] unknown SIMD target '{}'; use avx512, avx2, sse4 or portable", name);
+}
+
+std::string_view ArithmeticName(Target target) { return Known(target).arithmetic; }
+
+std::string_view ParseArithmetic(std::string_view name) {
+  for (const KnownTarget& known : kKnown) {
+    if (known.arithmetic == name) return known.arithmetic;
+  }
+  return ArithmeticName(ParseTarget(name));
+}
+
+std::optional<Target> TargetOf(std::string_view arithmetic) {
+  std::optional<Target> strongest;
+  for (const KnownTarget& known : kKnown) {
+    if (known.arithmetic == arithmetic && TargetSupported(known.target)) strongest = known.target;
+  }
+  return strongest;
 }
 
 std::vector<Target> CompiledTargets() {

@@ -1,8 +1,9 @@
 // Which SIMD instruction set the kernels use. One binary holds all of them; the best that the
-// machine has is used unless another is forced, for tests, or because ranks on unlike machines
-// agree on the weakest.
+// machine has is used unless another is forced, for tests, or because a rank elsewhere has none
+// with the same bits.
 #pragma once
 
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -13,6 +14,12 @@ enum class Target { kPortable, kSse4, kAvx2, kAvx512, kNeon };
 
 std::string_view TargetName(Target target);  // "portable", "sse4", "avx2", "avx512", "neon"
 Target ParseTarget(std::string_view name);   // throws InputError, naming the known ones
+
+// What decides bits: "fma" for avx2 and avx512, which give the same ones, else the target's name.
+std::string_view ArithmeticName(Target target);
+// Also takes the names of targets, which records of before 0.3.0 hold; throws InputError.
+std::string_view ParseArithmetic(std::string_view name);
+std::optional<Target> TargetOf(std::string_view arithmetic);  // the strongest supported one
 
 std::vector<Target> CompiledTargets();  // in this binary, weakest first
 bool TargetSupported(Target target);    // compiled in, and this machine can run it

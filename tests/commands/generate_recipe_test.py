@@ -116,6 +116,28 @@ def test_another_simd_target(generate, equitile, tmp_path):
     assert (run["target"], run["target_before"]) == (best, "portable")
 
 
+def test_avx2_and_avx512_give_the_same_bits(generate, equitile, tmp_path):
+    """So runs move between machines that have one or the other."""
+    if json.loads(made(generate("--save-latents", "best.st", "--json", *SMALL)).out)["run"]["target"][:6] != "avx512":
+        pytest.skip("this machine lacks avx512")
+    for number, ways in enumerate([[], ["--attention", "predict", "--dense-steps", 1], ["--compute", "int16"], ["--compute", "int8"]]):
+        flags = [*ways, *SMALL, "--keep-checkpoint"]
+        digests = set()
+        for target in "avx2", "avx512":
+            name = f"{number}-{target}"
+            made(generate("--save-latents", f"{name}.st", "-o", f"{name}/%05d.png", *flags, EQUITILE_TARGET=target))
+            frames = sorted((tmp_path / name).glob("*.png"))
+            digests.add((sha256(tmp_path / f"{name}.st"), *map(sha256, frames)))
+            assert parameters(tmp_path / f"{name}/%05d.png.json")["target"] == "fma"
+        assert len(digests) == 1, ways
+    # Records of before held the target itself; both are the same run.
+    record = json.loads((tmp_path / "best.st.json").read_text())
+    record["parameters"]["target"] = "avx2"
+    (tmp_path / "old.json").write_text(json.dumps(record))
+    again = json.loads(made(equitile("generate", "--from", "old.json", "--save-latents", "again.st", "--json")).out)
+    assert again["run"]["target"][:6] == "avx512" and sha256(tmp_path / "again.st") == sha256(tmp_path / "best.st")
+
+
 def test_targets_that_this_machine_does_not_have(generate, equitile, tmp_path):
     made(generate("--save-latents", "a.st", *SMALL))
     record = json.loads((tmp_path / "a.st.json").read_text())
