@@ -20,6 +20,8 @@ DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
 FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
 OURS = ["predict", "observe"]
 PRESETS = ["high", "balanced", "draft"]
+INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
+            "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
 AGAIN = "dense, again"
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
@@ -42,6 +44,10 @@ def preset(name):
     return {"source": f"--quality {name}", "label": f"--quality {name}", "flags": ["--quality", name]}
 
 
+def plain(flags):
+    return {"source": flags, "label": flags, "flags": flags.split()}
+
+
 def sides(table):
     """Everything that stands beside dense."""
     found = [side("dense") | {"source": AGAIN, "label": AGAIN}] if table in SPEED_OF.values() else []
@@ -52,8 +58,8 @@ def sides(table):
     found += [side(source, f"error={error}") for source in OURS for error in ERRORS]
     found += [side("observe", "mass=0.8"), side("observe", "error=0.01,tail=none")]
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
-    found += [side("radial")] + [side(source, "error=0.01", cache=True) for source in OURS]
-    return found + [preset(name) for name in PRESETS]
+    found += [side("radial"), side("pattern")] + [side(source, "error=0.01", cache=True) for source in OURS]
+    return found + [side("pattern", cache=True)] + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
 
 
 def prompts(quick, count):

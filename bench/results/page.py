@@ -7,7 +7,7 @@ from curve_table import AGAIN, FIXED, OURS, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "observe, no means": "#a8d8b9", "observe, by mass": "#b5c99a", "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
-           "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
+           "pattern": "#1f5aa6", "pattern + cache": "#7aa5d8", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
 
 
 def table(head, rows):
@@ -174,7 +174,7 @@ class Panel:
 
 def chart(data):
     """Left: PSNR over speed-up; right: over density, without what skips steps."""
-    shown = [one for one in data["sides"] if one["source"] != AGAIN and one["psnr"]]
+    shown = [one for one in data["sides"] if one["source"] in COLOURS and one["psnr"]]
     if not shown:
         return None
     psnrs, speeds = [one["psnr"]["mean"] for one in shown], [one["speed"]["mean"] for one in shown if one["speed"]] or [1.0]

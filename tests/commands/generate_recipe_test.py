@@ -121,14 +121,14 @@ def test_avx2_and_avx512_give_the_same_bits(generate, equitile, tmp_path):
     if json.loads(made(generate("--save-latents", "best.st", "--json", *SMALL)).out)["run"]["target"][:6] != "avx512":
         pytest.skip("this machine lacks avx512")
     for number, ways in enumerate([[], ["--attention", "predict", "--dense-steps", 1], ["--compute", "int16"], ["--compute", "int8"]]):
-        flags = [*ways, *SMALL, "--keep-checkpoint"]
+        flags = [*ways, *SMALL]
         digests = set()
         for target in "avx2", "avx512":
             name = f"{number}-{target}"
             made(generate("--save-latents", f"{name}.st", "-o", f"{name}/%05d.png", *flags, EQUITILE_TARGET=target))
             frames = sorted((tmp_path / name).glob("*.png"))
             digests.add((sha256(tmp_path / f"{name}.st"), *map(sha256, frames)))
-            assert parameters(tmp_path / f"{name}/%05d.png.json")["target"] == "fma"
+            assert parameters(tmp_path / f"{name}.json")["target"] == "fma"
         assert len(digests) == 1, ways
     # Records of before held the target itself; both are the same run.
     record = json.loads((tmp_path / "best.st.json").read_text())
