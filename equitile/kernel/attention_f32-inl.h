@@ -175,7 +175,7 @@ class F32Operand {
     const float* const q = q_ + (strip - first_) * q_stride;
     float* scores = memory_.scores;
     for (size_t i = 0; i < chunk_.size; ++i) {
-      LineToucher lines = touch->Keys(i, chunk_.size);
+      LineToucher lines = touch->Keys(i);
       const ScoreTile<kStrips> tile{
           AsFloats(chunk_.k[i]), q, scores, maximum, q_stride, head_dim_, touch, &lines};
       if (HWY_LIKELY(chunk_.Count(i) == 16)) {
@@ -201,7 +201,7 @@ class F32Operand {
     const size_t groups = Groups(), o_stride = groups * 256;
     float* const o = memory_.o + strip * o_stride;
     for (size_t i = 0; i < groups; ++i) {
-      LineToucher lines = touch->Values(i, groups);
+      LineToucher lines = touch->Values(i);
       const OutputTile<kStrips> tile{chunk_, i * 16,   memory_.scores, o,
                                      factor, o_stride, touch,          &lines};
       if (HWY_LIKELY(head_dim_ - i * 16 >= 16)) {

@@ -104,68 +104,121 @@ inline void PlaceQuery(const std::byte* strip, int64_t head_dim, std::byte* to) 
   }
 }
 
-// 2^x times the largest weight, for x <= 0: near Exp2, with a polynomial as good as the rounding
-// that follows (relative error 7.5e-5 and 1.8e-3; half a unit of the largest weight is 1.2e-4 and
-// 2e-3). NaN stays NaN.
-template <Compute kCompute>
-HWY_INLINE VF Weight(VF x) {
+// Weights are computed from t = z - base + kWeightShift. Adding that much makes t positive wherever
+// a weight is more than 0, so that t - floor(t) is exact.
+inline constexpr float kWeightShift = 127.0f;
+
+// 2^f for f in [0, 1), times the largest weight and 2^-kPower: as good as the rounding that follows
+// (relative error 7.5e-5 and 1.7e-3; half a unit of the largest weight is 1.2e-4 and 2e-3).
+template <Compute kCompute, int kPower>
+HWY_INLINE VF WeightPolynomial(VF f) {
   constexpr float kTop = WeightTop(kCompute);
-  const hn::RebindToUnsigned<DF> du;
-  const VF magic = hn::Set(DF(), 12582912.0f + 127.0f);
-  x = ClampLow(DF(), hn::Set(DF(), -127.0f), x);
-  const VF shifted = hn::Add(x, magic);
-  const VF f = hn::Sub(x, hn::Sub(shifted, magic));
-  VF p;
+  constexpr float kUnit = kPower == 1 ? 0.5f : 0x1p-127f;
+  static_assert(kPower == 1 || kPower == 127);
+  const auto c = [](float coefficient) { return hn::Set(DF(), kTop * coefficient * kUnit); };
   if constexpr (kCompute == Compute::kInt16) {
-    p = hn::MulAdd(hn::Set(DF(), kTop * 0.0551716685295105f), f,
-                   hn::Set(DF(), kTop * 0.2426111251115799f));
-    p = hn::MulAdd(p, f, hn::Set(DF(), kTop * 0.6932609677314758f));
-    p = hn::MulAdd(p, f, hn::Set(DF(), kTop * 0.9999280571937561f));
+    VF p = hn::MulAdd(c(0.07802454382181168f), f, c(0.2260671705007553f));
+    p = hn::MulAdd(p, f, c(0.6958335041999817f));
+    return hn::MulAdd(p, f, c(0.9999251961708069f));
   } else {
-    p = hn::MulAdd(hn::Set(DF(), kTop * 0.23842893540859222f), f,
-                   hn::Set(DF(), kTop * 0.7034479975700378f));
-    p = hn::MulAdd(p, f, hn::Set(DF(), kTop * 1.0004431009292603f));
+    const VF p = hn::MulAdd(c(0.337189644575119f), f, c(0.6576364636421204f));
+    return hn::MulAdd(p, f, c(1.0017246007919312f));
   }
-  return hn::Mul(p, hn::BitCast(DF(), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
 }
 
+// 2^(t - kWeightShift) times the largest weight; 0 for t < 0, also for -inf; NaN stays NaN. AVX-512
+// takes floors and powers of two in one instruction each; the bits are the same.
+template <Compute kCompute>
+HWY_INLINE VF Weight(VF t) {
+#if HWY_TARGET == HWY_AVX3
+  const VF p = WeightPolynomial<kCompute, 127>(VF{_mm512_reduce_ps(t.raw, _MM_FROUND_TO_NEG_INF)});
+  const __mmask16 counts = _mm512_cmp_ps_mask(t.raw, _mm512_setzero_ps(), _CMP_NLT_UQ);
+  return VF{_mm512_maskz_scalef_ps(counts, p.raw, t.raw)};
+#else
+  const hn::RebindToUnsigned<DF> du;
+  t = ClampLow(DF(), hn::Set(DF(), -1.0f), t);
+  const VF n = hn::Floor(t);
+  const VF p = WeightPolynomial<kCompute, 1>(hn::Sub(t, n));
+  // n + 1 in the low bits; shifted left they are the float 2^(n - 126), or 0.
+  const VF shifted = hn::Add(n, hn::Set(DF(), 12582912.0f + 1.0f));
+  return hn::Mul(p, hn::BitCast(DF(), hn::ShiftLeft<23>(hn::BitCast(du, shifted))));
+#endif
+}
+
+// A base from which so much is not taken without losing all of kWeightShift.
+inline constexpr float kHugeBase = 0x1p20f;
+
+HWY_INLINE bool AnyAbove(const VF* base, float limit) {
+  auto above = hn::Gt(hn::Abs(base[0]), hn::Set(DF(), limit));
+  for (size_t v = 1; v < kStripVecs; ++v)
+    above = hn::Or(above, hn::Gt(hn::Abs(base[v]), hn::Set(DF(), limit)));
+  return !hn::AllFalse(DF(), above);
+}
+
+// Where the base of a query is huge, it is taken from the query's z and becomes 0.
+inline HWY_NOINLINE void SubtractHuge(float* z, size_t tokens, VF* base) {
+  VF huge[kStripVecs];
+  for (size_t v = 0; v < kStripVecs; ++v) {
+    huge[v] = hn::IfThenElseZero(hn::Gt(hn::Abs(base[v]), hn::Set(DF(), kHugeBase)), base[v]);
+    base[v] = hn::Sub(base[v], huge[v]);
+  }
+  for (size_t i = 0; i < tokens * 16; i += 16) {
+    for (size_t v = 0; v < kStripVecs; ++v) {
+      float* at = z + i + v * kVecFloats;
+      hn::Store(hn::Sub(hn::Load(DF(), at), huge[v]), DF(), at);
+    }
+  }
+}
+
+// Weights of four keys as the words of their bytes.
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE VI QuadsOfWeights(const VI* p) {
+  // Bytes of keys 0 to 3 of four queries each, then a transpose of every 4 x 4 of them: shifts
+  // would all wait for one port.
+  const __m512i pairs0 = _mm512_packus_epi32(p[0].raw, p[1].raw);
+  const __m512i pairs1 = _mm512_packus_epi32(p[2].raw, p[3].raw);
+  const __m512i order = _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400);
+  return VI{_mm512_shuffle_epi8(_mm512_packus_epi16(pairs0, pairs1), order)};
+}
+#else
+HWY_INLINE VI QuadsOfWeights(const VI* p) {
+  return hn::Or(hn::Or(p[0], hn::ShiftLeft<8>(p[1])),
+                hn::Or(hn::ShiftLeft<16>(p[2]), hn::ShiftLeft<24>(p[3])));
+}
+#endif
+
 // The z of `count` <= 4 keys become the words of their weights: two rows of pairs (0 and 2, 1 and
-// 3), or one of all four. sum: two chains, so that its additions do not wait for each other.
+// 3), or one of all four. low: base - kWeightShift. sum: two chains, so that its additions do not
+// wait for each other.
 template <Compute kCompute, size_t kNumbers>
-HWY_INLINE void WeightsOfFour(const float* z, size_t count, const VF* HWY_RESTRICT base,
+HWY_INLINE void WeightsOfFour(const float* z, size_t count, const VF* HWY_RESTRICT low,
                               const float* HWY_RESTRICT inverse, float* words,
                               VF (*HWY_RESTRICT sum)[kStripVecs]) {
   // All are read before the first is written over.
-  constexpr size_t kWords = 4 / kNumbers;
-  VI word[kWords][kStripVecs];
+  VI p[kStripVecs][4];
   EQ_UNROLL
-  for (size_t i = 0; i < kWords; ++i) {
+  for (size_t key = 0; key < 4; ++key) {
     EQ_UNROLL
-    for (size_t v = 0; v < kStripVecs; ++v) word[i][v] = hn::Zero(DI());
-  }
-  EQ_UNROLL
-  for (size_t i = 0; i < 2; ++i) {
-    EQ_UNROLL
-    for (size_t j = 0; j < 2; ++j) {
-      const size_t key = i + 2 * j;
+    for (size_t v = 0; v < kStripVecs; ++v) {
+      p[v][key] = hn::Zero(DI());
       if (key >= count) continue;
-      const VF factor = hn::Set(DF(), inverse[key]);
-      EQ_UNROLL
-      for (size_t v = 0; v < kStripVecs; ++v) {
-        const VF x = hn::Sub(hn::Load(DF(), z + key * 16 + v * kVecFloats), base[v]);
-        const VF w = Weight<kCompute>(x);
-        sum[i][v] = hn::MulAdd(w, factor, sum[i][v]);
-        const VI p = hn::NearestInt(w);
-        VI& to = word[kWords == 1 ? 0 : i][v];
-        to = hn::Or(to, hn::ShiftLeftSame(p, static_cast<int>(8 * (kWords == 1 ? key : 2 * j))));
-      }
+      const VF w = Weight<kCompute>(hn::Sub(hn::Load(DF(), z + key * 16 + v * kVecFloats), low[v]));
+      sum[key % 2][v] = hn::MulAdd(w, hn::Set(DF(), inverse[key]), sum[key % 2][v]);
+      p[v][key] = RoundToInt(w);
     }
   }
   EQ_UNROLL
-  for (size_t i = 0; i < kWords; ++i) {
-    EQ_UNROLL
-    for (size_t v = 0; v < kStripVecs; ++v)
-      hn::Store(hn::BitCast(DF(), word[i][v]), DF(), words + i * 16 + v * kVecFloats);
+  for (size_t v = 0; v < kStripVecs; ++v) {
+    float* const to = words + v * kVecFloats;
+    if constexpr (kNumbers == 4) {
+      hn::Store(hn::BitCast(DF(), QuadsOfWeights(p[v])), DF(), to);
+    } else {
+      EQ_UNROLL
+      for (size_t i = 0; i < 2; ++i) {
+        const VI word = hn::Or(p[v][i], hn::ShiftLeft<16>(p[v][i + 2]));
+        hn::Store(hn::BitCast(DF(), word), DF(), to + i * 16);
+      }
+    }
   }
 }
 
@@ -175,18 +228,18 @@ template <Compute kCompute, size_t kNumbers>
 HWY_NOINLINE void IntWeights(float* scores, size_t tokens, const VF* base, const float* inverse,
                              VF* sum) {
   constexpr size_t kKeyWords = 16 / kNumbers;  // a key's share of words
-  VF top[kStripVecs], total[2][kStripVecs];
+  VF low[kStripVecs], total[2][kStripVecs];
   for (size_t v = 0; v < kStripVecs; ++v) {
-    top[v] = base[v];
+    low[v] = hn::Sub(base[v], hn::Set(DF(), kWeightShift));
     total[0][v] = total[1][v] = hn::Zero(DF());
   }
   size_t key = 0;
   for (; key + 4 <= tokens; key += 4) {
-    WeightsOfFour<kCompute, kNumbers>(scores + key * 16, 4, top, inverse + key,
+    WeightsOfFour<kCompute, kNumbers>(scores + key * 16, 4, low, inverse + key,
                                       scores + key * kKeyWords, total);
   }
   if (key < tokens) {
-    WeightsOfFour<kCompute, kNumbers>(scores + key * 16, tokens - key, top, inverse + key,
+    WeightsOfFour<kCompute, kNumbers>(scores + key * 16, tokens - key, low, inverse + key,
                                       scores + key * kKeyWords, total);
     key += 4;
   }
@@ -194,13 +247,21 @@ HWY_NOINLINE void IntWeights(float* scores, size_t tokens, const VF* base, const
   for (size_t v = 0; v < kStripVecs; ++v) sum[v] = hn::Add(total[0][v], total[1][v]);
 }
 
+// Sums of products that begin at the bits of this float are floats: it plus the sum, while that is
+// below 2^22. So they need no conversion.
+inline constexpr float kFloatSum = 12582912.0f;
+constexpr bool SumsAreFloats(int64_t head_dim, Compute compute) {
+  return compute == Compute::kInt8 && head_dim * 127 * 127 < 1 << 22;
+}
+
 // What a chunk's keys are multiplied by or add: [tokens of a chunk] each.
 struct KeyScales {
   explicit KeyScales(float* memory)
       : key(memory),
-        log2_value(memory + kChunkStrips * kStripTokens),
-        inverse_value(memory + 2 * kChunkStrips * kStripTokens) {}
-  float *key, *log2_value, *inverse_value;
+        offset(memory + kChunkStrips * kStripTokens),
+        log2_value(memory + 2 * kChunkStrips * kStripTokens),
+        inverse_value(memory + 3 * kChunkStrips * kStripTokens) {}
+  float *key, *offset, *log2_value, *inverse_value;
 };
 
 // z[token][16 queries] of a key strip for kStrips query strips, and the largest of each query.
@@ -209,11 +270,12 @@ struct IntScoreTile {
   const int32_t* k;  // key strip
   const int32_t* q;  // query strips, q_stride words apart
   float* z;          // of this key strip
-  const float *key_scale, *log2_value;
+  const float *key_scale, *key_offset, *log2_value;
   const VF* query_scale;  // [kStrips * kStripVecs]
   VF* maximum;
   const VI* begin;          // [kStrips * kStripVecs] what sums begin at
   size_t q_stride, groups;  // groups of eight words
+  bool float_sums;          // see kFloatSum
   Toucher* touch;
   LineToucher* lines;
 
@@ -224,27 +286,42 @@ struct IntScoreTile {
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       EQ_UNROLL
-      for (size_t v = 0; v < tile.kVecs; ++v)
-        tile.c[r][v] = Math::kNumbers == 4 ? begin[v] : hn::Zero(DI());
+      for (size_t v = 0; v < tile.kVecs; ++v) tile.c[r][v] = begin[v];
     }
     const int32_t *a = k + row * 8, *panel = q;
     LineToucher here = *lines;
     for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
-      for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16) here.Step();
+      for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16)
+        here.template Step<Math::kNumbers>();
       tile.template MultiplyAddFixed<AOrder::kRowMajor, 8, 8>(a, panel, q_stride);
     }
     *lines = here;
+    if (float_sums) {
+      Finish(row, tile, [](VI sum, VF scale, VF offset) {
+        return hn::MulAdd(hn::BitCast(DF(), sum), scale, offset);
+      });
+    } else {
+      Finish(row, tile,
+             [](VI sum, VF scale, VF) { return hn::Mul(hn::ConvertTo(DF(), sum), scale); });
+    }
+  }
+
+ private:
+  // Sums become z; scaled(sum, scale of the key, its offset).
+  template <size_t kRows, class Scaled>
+  EQ_TILE void Finish(size_t row, const Tile<kRows, kStrips, Math>& tile,
+                      const Scaled& scaled) const {
     VF m[tile.kVecs];
     EQ_UNROLL
     for (size_t v = 0; v < tile.kVecs; ++v) m[v] = maximum[v];
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       const VF scale = hn::Set(DF(), key_scale[row + r]);
+      const VF offset = hn::Set(DF(), key_offset[row + r]);
       const VF add = hn::Set(DF(), log2_value[row + r]);
       EQ_UNROLL
       for (size_t v = 0; v < tile.kVecs; ++v) {
-        const VF x = hn::Mul(hn::ConvertTo(DF(), tile.c[r][v]), scale);
-        const VF log2_weight = hn::MulAdd(x, query_scale[v], add);
+        const VF log2_weight = hn::MulAdd(scaled(tile.c[r][v], scale, offset), query_scale[v], add);
         m[v] = hn::Max(m[v], log2_weight);
         hn::Store(
             log2_weight, DF(),
@@ -278,7 +355,7 @@ struct IntOutputTile {
     const int32_t* panel = p;
     LineToucher here = *lines;
     for (size_t i = 0; i < strips; ++i, panel += 16 * kWords) {
-      here.Step();
+      here.template Step<Math::kNumbers>();
       tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, kWords>(v[i] + row, panel,
                                                                        kChunkFloats);
     }
@@ -329,7 +406,9 @@ class IntOperand {
       const auto* value = reinterpret_cast<const float*>(chunk.v[i] + scales_at);
       for (size_t at = 0; at < 16; at += kVecFloats) {
         const VF log2_value = hn::LoadU(DF(), value + at);
-        hn::Store(hn::LoadU(DF(), key + at), DF(), scales_.key + i * 16 + at);
+        const VF scale = hn::LoadU(DF(), key + at);
+        hn::Store(scale, DF(), scales_.key + i * 16 + at);
+        hn::Store(hn::Mul(scale, hn::Set(DF(), -kFloatSum)), DF(), scales_.offset + i * 16 + at);
         hn::Store(log2_value, DF(), scales_.log2_value + i * 16 + at);
         hn::Store(Exp2(DF(), hn::Neg(log2_value)), DF(), scales_.inverse_value + i * 16 + at);
       }
@@ -354,30 +433,36 @@ class IntOperand {
     const auto query_bytes = static_cast<size_t>(GroupQueryBytes(head_dim_, kCompute));
     const std::byte* const q = memory_.q + strip * query_bytes;
     const size_t groups = static_cast<size_t>(PaddedDim(head_dim_, kCompute)) / (8 * kNumbers);
+    const bool float_sums = SumsAreFloats(head_dim_, kCompute);
     VF query_scale[kStrips * kStripVecs], top[kStrips * kStripVecs];
     VI begin[kStrips * kStripVecs];
     for (size_t v = 0; v < kStrips * kStripVecs; ++v) {
       const std::byte* const strip_q = q + v / kStripVecs * query_bytes;
       const auto* scale =
           reinterpret_cast<const float*>(strip_q + query_bytes) - static_cast<int>(kStripTokens);
-      if constexpr (kNumbers == 4)
-        begin[v] = hn::Load(DI(), AsWords(strip_q) + groups * 128 + v % kStripVecs * kVecFloats);
+      begin[v] = float_sums ? hn::BitCast(DI(), hn::Set(DF(), kFloatSum)) : hn::Zero(DI());
+      if constexpr (kNumbers == 4) {
+        begin[v] = hn::Add(begin[v], hn::Load(DI(), AsWords(strip_q) + groups * 128 +
+                                                        v % kStripVecs * kVecFloats));
+      }
       query_scale[v] =
           hn::Mul(hn::Load(DF(), scale + v % kStripVecs * kVecFloats), hn::Set(DF(), score_scale_));
       top[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
     }
     for (size_t i = 0; i < chunk_.size; ++i) {
-      LineToucher lines = touch->Keys(i, chunk_.size);
+      LineToucher lines = touch->Keys(i);
       const IntScoreTile<typename Products::Keys, kStrips> tile{k_[i],
                                                                 AsWords(q),
                                                                 memory_.scores + i * 256,
                                                                 scales_.key + i * 16,
+                                                                scales_.offset + i * 16,
                                                                 scales_.log2_value + i * 16,
                                                                 query_scale,
                                                                 top,
                                                                 begin,
                                                                 query_bytes / 4,
                                                                 groups,
+                                                                float_sums,
                                                                 touch,
                                                                 &lines};
       ForIntRows(chunk_.Count(i), tile);
@@ -386,7 +471,10 @@ class IntOperand {
   }
 
   void Weights(float* scores, VF /*c*/, const VF* base, VF* sum) const {
-    IntWeights<kCompute, kNumbers>(scores, chunk_.tokens, base, scales_.inverse_value, sum);
+    VF from[kStripVecs];
+    std::copy_n(base, kStripVecs, from);
+    if (HWY_UNLIKELY(AnyAbove(from, kHugeBase))) SubtractHuge(scores, chunk_.tokens, from);
+    IntWeights<kCompute, kNumbers>(scores, chunk_.tokens, from, scales_.inverse_value, sum);
   }
 
   // factor: of the output so far, null where it is 0.
@@ -394,7 +482,7 @@ class IntOperand {
   HWY_NOINLINE void Outputs(size_t strip, const VF* factor, const VF* share, Toucher* touch) const {
     const size_t groups = static_cast<size_t>(CeilDiv(head_dim_, 16)), o_stride = groups * 256;
     for (size_t g = 0; g < groups; ++g) {
-      LineToucher lines = touch->Values(g, groups);
+      LineToucher lines = touch->Values(g);
       const int32_t* v[kChunkStrips];
       for (size_t i = 0; i < chunk_.size; ++i) v[i] = v_[i] + g * (256 / kNumbers);
       const IntOutputTile<typename Products::Values, kStrips> tile{

@@ -45,19 +45,27 @@ float Exp2(float x) {
   return p * PowerOfTwo(shifted);
 }
 
-float Weight(Compute compute, float x) {
-  constexpr float kMagic = 12582912.0f + 127.0f;
-  x = x < -127.0f ? -127.0f : x;
-  const float shifted = x + kMagic, f = x - (shifted - kMagic);
+// Of t = z - (base - 127).
+float Weight(Compute compute, float t) {
+  if (t < 0.0f) return 0.0f;
+  const float n = std::floor(t), f = t - n;
   const auto top = static_cast<float>(WeightTop(compute));
   const std::vector<float> c =
       compute == Compute::kInt16
-          ? std::vector<float>{0.0551716685295105f, 0.2426111251115799f, 0.6932609677314758f,
-                               0.9999280571937561f}
-          : std::vector<float>{0.23842893540859222f, 0.7034479975700378f, 1.0004431009292603f};
+          ? std::vector<float>{0.07802454382181168f, 0.2260671705007553f, 0.6958335041999817f,
+                               0.9999251961708069f}
+          : std::vector<float>{0.337189644575119f, 0.6576364636421204f, 1.0017246007919312f};
   float p = top * c[0];
   for (size_t i = 1; i < c.size(); ++i) p = std::fma(p, f, top * c[i]);
-  return p * PowerOfTwo(shifted);
+  return std::ldexp(p, static_cast<int>(n) - 127);
+}
+
+// The product of a query and a key, with the key's scale.
+float ScaledDot(const AttentionArgs& args, int64_t dot, float scale) {
+  constexpr int32_t kFloatSum = 3 << 22;
+  if (args.compute == Compute::kInt16 || args.head_dim > 256)
+    return static_cast<float>(dot) * scale;
+  return std::fma(static_cast<float>(kFloatSum + dot), scale, -float{kFloatSum} * scale);
 }
 
 float Log2FromAbove(float x) {
@@ -121,7 +129,7 @@ std::vector<float> SlowQuery(const AttentionArgs& args, int64_t row, int64_t q_t
       int64_t dot = 0;
       for (size_t i = 0; i < dims; ++i) dot += int64_t{q.x[i]} * k.x[i];
       EXPECT_LE(std::abs(dot), INT32_MAX);
-      z.push_back(std::fma(static_cast<float>(dot) * k.scale, q_scale, values[j].scale));
+      z.push_back(std::fma(ScaledDot(args, dot, k.scale), q_scale, values[j].scale));
       top = std::max(top, z[j]);
     }
     const float now = std::max(maximum, top), factor = Exp2(maximum - now);
@@ -129,7 +137,7 @@ std::vector<float> SlowQuery(const AttentionArgs& args, int64_t row, int64_t q_t
     float chain[2] = {};
     std::vector<int64_t> dots(dims, 0);
     for (size_t j = 0; j < count; ++j) {
-      const float w = Weight(args.compute, z[j] - top);
+      const float w = Weight(args.compute, z[j] - (top - 127.0f));
       chain[j % 2] = std::fma(w, Exp2(-values[j].scale), chain[j % 2]);
       const auto p = static_cast<int64_t>(std::nearbyint(w));
       EXPECT_LE(p, WeightTop(args.compute));

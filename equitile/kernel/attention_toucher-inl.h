@@ -25,13 +25,16 @@ inline constexpr size_t kStripTiles =
 class LineToucher {
  public:
   LineToucher(const std::byte* at, size_t step) : at_(at), step_(step) {}
+  // kNumbers: in the place of a float, of which there are fewer lines then.
+  template <size_t kNumbers = 1>
   EQ_TILE void Step() {
     EQ_UNROLL
-    for (size_t i = 0; i < kLines; ++i) __builtin_prefetch(at_ + 64 * i, 0, 2);
+    for (size_t i = 0; i < HWY_MAX(size_t{1}, kLines / kNumbers); ++i)
+      __builtin_prefetch(at_ + 64 * i, 0, 2);
     at_ += step_;
   }
 
-  // What four query strips need, or nearly (a block of 64).
+  // What four query strips need in f32, or nearly (a block of 64).
   static constexpr size_t kLines = HWY_MAX(size_t{1}, 16 / (kStripTiles * (4 / kTileStrips)));
 
  private:
@@ -53,6 +56,9 @@ class Toucher {
         rows_end_(row_ + next.rows.size()),
         row_bytes_(next.row_bytes),
         strips_(next.strips > 0 ? next.strips : 1),
+        key_share_(strips_ * strip_bytes_ / (chunk.size * passes)),
+        value_share_(strips_ * strip_bytes_ / (Groups(args.head_dim) * passes)),
+        per_strip_((size_t{1} << kInverseBits) / strip_bytes_ + 1),
         k_(next.strips > 0 ? next.k : chunk.k),
         v_(next.strips > 0 ? next.v : chunk.v) {
     const auto tiles =
@@ -75,12 +81,13 @@ class Toucher {
     }
   }
 
-  // The lines of part `part` of `parts` of this pass.
-  LineToucher Keys(size_t part, size_t parts) const { return Lines(k_, part, parts); }
-  LineToucher Values(size_t part, size_t parts) const { return Lines(v_, part, parts); }
+  // The lines of a strip's part of this pass; of those of a group of 16 dims.
+  LineToucher Keys(size_t strip) const { return Lines(k_, strip, key_share_); }
+  LineToucher Values(size_t group) const { return Lines(v_, group, value_share_); }
 
  private:
   static constexpr int64_t kLineBytes = 64;
+  static constexpr int kInverseBits = 40;  // exact for all bytes of a chunk
 
   static size_t Groups(int64_t head_dim) { return static_cast<size_t>(CeilDiv(head_dim, 16)); }
 
@@ -91,9 +98,11 @@ class Toucher {
     return args.compute == Compute::kF32 ? HWY_MAX(64 * LineToucher::kLines, share) : share;
   }
 
-  LineToucher Lines(const std::byte* const* strips, size_t part, size_t parts) const {
-    const size_t at = (part * passes_ + pass_) * (strips_ * strip_bytes_ / (parts * passes_));
-    return LineToucher(strips[at / strip_bytes_] + at % strip_bytes_, step_);
+  // Without dividing: that takes as long as a strip of bytes is multiplied.
+  LineToucher Lines(const std::byte* const* strips, size_t part, size_t share) const {
+    const size_t at = (part * passes_ + pass_) * share;
+    const size_t strip = at * per_strip_ >> kInverseBits;
+    return LineToucher(strips[strip] + (at - strip * strip_bytes_), step_);
   }
 
   const size_t passes_, strip_bytes_, step_;
@@ -103,6 +112,8 @@ class Toucher {
   const int64_t row_bytes_;
   int64_t offset_ = 0, lines_per_tile_ = 0;
   const size_t strips_;
+  const size_t key_share_, value_share_;  // bytes of a part in one pass
+  const size_t per_strip_;                // 2^kInverseBits / strip_bytes_, from above
   const std::byte* const* const k_;
   const std::byte* const* const v_;
 };

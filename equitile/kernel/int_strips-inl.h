@@ -96,7 +96,7 @@ HWY_INLINE void RoundRow(const float* HWY_RESTRICT row, float factor, size_t dim
   const hn::Rebind<T, DT> dt;
   const VT f = hn::Set(d, factor);
   for (size_t i = 0; i < dims; i += kTransposeFloats)
-    hn::StoreU(hn::DemoteTo(dt, hn::NearestInt(hn::Mul(f, hn::LoadU(d, row + i)))), dt, to + i);
+    hn::StoreU(hn::DemoteTo(dt, RoundToInt(hn::Mul(f, hn::LoadU(d, row + i)))), dt, to + i);
   std::fill(to + dims, to + padded, T{0});
 }
 
@@ -146,7 +146,7 @@ HWY_INLINE void WriteIntValue(const float* const* rows, const float* factor, siz
       EQ_UNROLL
       for (size_t j = kValues; j-- > 0;) {
         const size_t t = TokenInWord<kValues>(row, j);
-        const VTI x = hn::NearestInt(hn::Mul(hn::Set(d, factor[t]), hn::LoadU(d, rows[t] + i)));
+        const VTI x = RoundToInt(hn::Mul(hn::Set(d, factor[t]), hn::LoadU(d, rows[t] + i)));
         word = hn::Or(hn::ShiftLeft<32 / kValues>(word), hn::And(x, mask));
       }
       hn::StoreU(word, di, words + i / 16 * (256 / kValues) + i % 16);

@@ -58,7 +58,7 @@ HWY_INLINE void RoundNumbers(const float* HWY_RESTRICT from, size_t n, float inv
   const VF factor = hn::Set(d, inverse);
   size_t i = 0;
   for (; i + kVecFloats <= n; i += kVecFloats) {
-    const VI rounded = hn::NearestInt(hn::Mul(hn::LoadU(d, from + i), factor));
+    const VI rounded = RoundToInt(hn::Mul(hn::LoadU(d, from + i), factor));
     hn::StoreU(hn::DemoteTo(d_to, rounded), d_to, to + i);
   }
   for (; i < n; ++i) to[i] = static_cast<To>(std::nearbyint(from[i] * inverse));
