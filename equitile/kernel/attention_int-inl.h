@@ -311,21 +311,24 @@ struct IntScoreTile {
   template <size_t kRows, class Scaled>
   EQ_TILE void Finish(size_t row, const Tile<kRows, kStrips, Math>& tile,
                       const Scaled& scaled) const {
+    // From one place each: from `row` on, compilers compute every address anew.
+    const float *const scales = key_scale + row, *const offsets = key_offset + row;
+    const float* const adds = log2_value + row;
+    float* const to = z + row * 16;
     VF m[tile.kVecs];
     EQ_UNROLL
     for (size_t v = 0; v < tile.kVecs; ++v) m[v] = maximum[v];
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
-      const VF scale = hn::Set(DF(), key_scale[row + r]);
-      const VF offset = hn::Set(DF(), key_offset[row + r]);
-      const VF add = hn::Set(DF(), log2_value[row + r]);
+      const VF scale = hn::Set(DF(), scales[r]);
+      const VF offset = hn::Set(DF(), offsets[r]);
+      const VF add = hn::Set(DF(), adds[r]);
       EQ_UNROLL
       for (size_t v = 0; v < tile.kVecs; ++v) {
         const VF log2_weight = hn::MulAdd(scaled(tile.c[r][v], scale, offset), query_scale[v], add);
         m[v] = hn::Max(m[v], log2_weight);
-        hn::Store(
-            log2_weight, DF(),
-            z + (v / kStripVecs) * kChunkFloats + (row + r) * 16 + v % kStripVecs * kVecFloats);
+        hn::Store(log2_weight, DF(),
+                  to + (v / kStripVecs) * kChunkFloats + r * 16 + v % kStripVecs * kVecFloats);
       }
     }
     EQ_UNROLL
@@ -356,18 +359,30 @@ struct IntOutputTile {
     LineToucher here = *lines;
     for (size_t i = 0; i < strips; ++i, panel += 16 * kWords) {
       here.template Step<Math::kNumbers>();
-      tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, kWords>(v[i] + row, panel,
-                                                                       kChunkFloats);
+      const int32_t* const a = v[i] + row;
+      // The lines of the next 16 dims are not where the processor expects them: after those of
+      // other strips. The tiles of these share them.
+      EQ_UNROLL
+      for (size_t line = 0; line < kWords * kRows / 16; ++line)
+        __builtin_prefetch(a + (kWords + kWords * kRows / 16 * (row / kRows) + line) * 16, 0, 3);
+      tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, kWords>(a, panel, kChunkFloats);
     }
     *lines = here;
+    factor != nullptr ? Finish<true>(row, tile) : Finish<false>(row, tile);
+  }
+
+ private:
+  template <bool kAdd, size_t kRows>
+  EQ_TILE void Finish(size_t row, const Tile<kRows, kStrips, Math>& tile) const {
+    float* const to = o + row * 16;
     EQ_UNROLL
-    for (size_t r = 0; r < kRows; ++r) {
+    for (size_t c = 0; c < tile.kVecs; ++c) {
+      const VF unit = share[c], before = kAdd ? factor[c] : unit;
       EQ_UNROLL
-      for (size_t c = 0; c < tile.kVecs; ++c) {
-        float* const at =
-            o + (c / kStripVecs) * o_stride + (row + r) * 16 + (c % kStripVecs) * kVecFloats;
-        VF sum = hn::Mul(hn::ConvertTo(DF(), tile.c[r][c]), share[c]);
-        if (factor != nullptr) sum = hn::MulAdd(hn::Load(DF(), at), factor[c], sum);
+      for (size_t r = 0; r < kRows; ++r) {
+        float* const at = to + (c / kStripVecs) * o_stride + r * 16 + c % kStripVecs * kVecFloats;
+        VF sum = hn::Mul(hn::ConvertTo(DF(), tile.c[r][c]), unit);
+        if constexpr (kAdd) sum = hn::MulAdd(hn::Load(DF(), at), before, sum);
         hn::Store(sum, DF(), at);
       }
     }
