@@ -137,7 +137,9 @@ std::vector<float> SlowQuery(const AttentionArgs& args, int64_t row, int64_t q_t
     float chain[2] = {};
     std::vector<int64_t> dots(dims, 0);
     for (size_t j = 0; j < count; ++j) {
-      const float w = Weight(args.compute, z[j] - (top - 127.0f));
+      const bool huge = std::fabs(top) > 0x1p20f;  // then top - 127 would round 127 away
+      const float t = huge ? (z[j] - top) + 127.0f : z[j] - (top - 127.0f);
+      const float w = Weight(args.compute, t);
       chain[j % 2] = std::fma(w, Exp2(-values[j].scale), chain[j % 2]);
       const auto p = static_cast<int64_t>(std::nearbyint(w));
       EXPECT_LE(p, WeightTop(args.compute));
@@ -160,8 +162,14 @@ bool Fuses(Target target) { return target == Target::kAvx2 || target == Target::
 
 class IntAttention : public testing::TargetTest {
  protected:
-  // Every `every`th query of every row, however integers are multiplied; and all of it against
-  // double.
+  // Every `every`th query of every row, however integers are multiplied.
+  void ExpectSlowBits(Problem& problem, int64_t every) {
+    WithoutAndWithVnni([&] {
+      problem.Run();
+      ExpectSlowOutput(problem, every);
+    });
+  }
+  // And all of it against double.
   void ExpectSlowResult(Problem& problem, int64_t every) {
     WithoutAndWithVnni([&] {
       problem.Run();
@@ -208,6 +216,30 @@ TEST_P(IntAttention, IsTheSlowComputationBitForBit) {
                        .seed = static_cast<uint64_t>(head_dim)});
       problem.args.compute = compute;
       ExpectSlowResult(problem, 5);
+    }
+  }
+}
+
+// Scores so far apart that weights leave the range of floats, and so large that the shift of a
+// weight's exponent would be rounded away.
+TEST_P(IntAttention, FarAndHugeScoresAreTheSlowComputation) {
+  for (Compute compute : kIntegers) {
+    for (float scale : {20.0f, 3e3f, 1e6f, 1e12f}) {
+      Problem problem({.grid = {.q_tokens = 32, .kv_tokens = 300, .block_tokens = 32},
+                       .head_dim = 32,
+                       .density = 1.0f});
+      problem.args.compute = compute;
+      problem.args.scale = scale;
+      ExpectSlowBits(problem, 3);
+      for (int64_t t = 0; t < 32; ++t) {
+        EXPECT_TRUE(std::isfinite(problem.Lse(0, t)));
+        // A mean of values, however few: nothing counted as no weight at all.
+        float largest = 0.0f;
+        for (int64_t i = 0; i < 32; ++i)
+          largest = std::max(largest, std::fabs(problem.args.out.Load(0, t, 0, i)));
+        EXPECT_GT(largest, 0.1f) << ComputeName(compute) << ' ' << scale << ' ' << t;
+        EXPECT_LT(largest, 6.0f) << ComputeName(compute) << ' ' << scale << ' ' << t;
+      }
     }
   }
 }
