@@ -1,82 +1,18 @@
 #include "equitile/sparsity/block_errors.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
+#include <utility>
 
+#include "equitile/base/error.h"
 #include "equitile/base/range.h"
-#include "equitile/kernel/block_means.h"
 
 namespace equitile {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 256;  // partial outputs that are held at a time
+constexpr int64_t kBlocksAtOnce = 8;  // that a thread packs
 
 int64_t SampledOf(int64_t tokens, int64_t rows) { return std::min(tokens, rows); }
-
-// [kv blocks][head_dim] of keys and of values.
-struct Means {
-  std::vector<float> k, v;
-};
-
-std::vector<float> MeansOf(const LaneKeys& keys, const float* rows) {
-  const int64_t dim = keys.head_dim;
-  const TokenSource source(ConstView(rows, {1, keys.grid.kv_tokens, 1, dim}));
-  std::vector<float> means(static_cast<size_t>(keys.grid.KvBlocks() * dim));
-  BlockMeans({.source = &source,
-              .lanes = {.batch = 1, .heads = 1},
-              .lane = 0,
-              .grid = keys.grid,
-              .head_dim = dim,
-              .token_at_position = keys.token_at_position,
-              .blocks = {0, keys.grid.KvBlocks()},
-              .stride = dim},
-             means.data());
-  return means;
-}
-
-// What a thread needs for one query.
-struct Scratch {
-  std::vector<float> shares;  // [kv blocks]
-  std::vector<float> output;  // [head_dim]
-};
-
-// One query: adds weight * errors to `errors` [kv blocks], and returns the square of its output.
-// With o_j and p_j the output and share of block j, O = sum p_j o_j, and ^p_j, ^o_j those of its
-// mean: leaving j out moves O by  p_j (o_j - O) - ^p_j (^o_j - O),  to first order.
-double AddErrors(const LaneKeys& keys, const BlockPartials& partials, const Means& means,
-                 int64_t row, const float* query, double weight, float* errors, Scratch& scratch) {
-  const int64_t dim = keys.head_dim;
-  scratch.shares.resize(static_cast<size_t>(partials.Blocks()));
-  scratch.output.assign(static_cast<size_t>(dim), 0);
-  const double log_sum = partials.Shares(row, scratch.shares);
-  float* whole = scratch.output.data();
-  for (int64_t j = 0; j < partials.Blocks(); ++j) {
-    const float p = scratch.shares[static_cast<size_t>(j)];
-    const float* o = partials.Output(row, j);
-    for (int64_t i = 0; i < dim; ++i) whole[i] += p * o[i];
-  }
-  for (int64_t j = 0; j < partials.Blocks(); ++j) {
-    const float p = scratch.shares[static_cast<size_t>(j)];
-    const float *o = partials.Output(row, j), *mean = whole;
-    float mean_p = 0;
-    if (!means.k.empty()) {
-      const float* key = means.k.data() + j * dim;
-      float dot = 0;
-      for (int64_t i = 0; i < dim; ++i) dot += query[i] * key[i];
-      mean_p = static_cast<float>(static_cast<double>(keys.grid.KvBlockTokens(j).size()) *
-                                  std::exp(double{keys.scale} * double{dot} - log_sum));
-      mean = means.v.data() + j * dim;
-    }
-    float square = 0;
-    for (int64_t i = 0; i < dim; ++i) {
-      const float moved = p * (o[i] - whole[i]) - mean_p * (mean[i] - whole[i]);
-      square += moved * moved;
-    }
-    errors[j] += static_cast<float>(weight) * square;
-  }
-  return std::inner_product(whole, whole + dim, whole, 0.0);
-}
 
 }  // namespace
 
@@ -91,41 +27,99 @@ std::vector<int64_t> SampledPositions(const BlockGrid& grid, int64_t rows) {
   return positions;
 }
 
-BlockErrors ErrorsOf(const LaneKeys& keys, std::span<const float> queries, int64_t rows, Tail tail,
-                     ThreadPool& pool, BlockPartials& partials) {
-  const BlockGrid& grid = keys.grid;
-  const int64_t dim = keys.head_dim, q_blocks = grid.QBlocks(), kv_blocks = grid.KvBlocks();
-  Means means;
-  if (tail == Tail::kMean) means = {MeansOf(keys, keys.k), MeansOf(keys, keys.v)};
-  BlockErrors found;
-  found.errors.assign(static_cast<size_t>(q_blocks * kv_blocks), 0);
-  std::vector<double> squares(static_cast<size_t>(q_blocks), 0);
-  std::vector<Scratch> scratch(static_cast<size_t>(pool.Threads()));
-  const int64_t at_once = std::max<int64_t>(1, kRowsAtOnce / rows);
-  for (int64_t first = 0, row = 0; first < q_blocks; first += at_once) {
-    const int64_t end = std::min(first + at_once, q_blocks);
-    std::vector<int64_t> begin{0};  // of each block's rows
-    for (int64_t block = first; block < end; ++block)
-      begin.push_back(begin.back() + SampledOf(grid.QBlockTokens(block).size(), rows));
-    const std::span<const float> some =
-        queries.subspan(static_cast<size_t>(row * dim), static_cast<size_t>(begin.back() * dim));
-    row += begin.back();
-    partials.Compute(keys, some, pool);
-    pool.ParallelFor(end - first, [&](int64_t i, int thread) {
-      const auto index = static_cast<size_t>(i);
-      const int64_t block = first + i, count = begin[index + 1] - begin[index];
-      const double weight =
-          static_cast<double>(grid.QBlockTokens(block).size()) / static_cast<double>(count);
-      for (int64_t r = begin[index]; r < begin[index + 1]; ++r) {
-        squares[static_cast<size_t>(block)] +=
-            weight * AddErrors(keys, partials, means, r, some.data() + r * dim, weight,
-                               found.errors.data() + block * kv_blocks,
-                               scratch[static_cast<size_t>(thread)]);
-      }
-    });
+void BlockErrors::Begin(Lane lane, int64_t rows) {
+  lane_ = std::move(lane);
+  rows_ = rows;
+  const BlockGrid& grid = lane_.keys.grid;
+  packed_.Resize(grid, lane_.keys.head_dim);
+  errors_.assign(static_cast<size_t>(grid.QBlocks() * grid.KvBlocks()), 0);
+  squares_.assign(static_cast<size_t>(grid.QBlocks()), 0);
+  first_row_.assign(1, 0);
+  for (int64_t block = 0; block < grid.QBlocks(); ++block)
+    first_row_.push_back(first_row_.back() + SampledOf(grid.QBlockTokens(block).size(), rows));
+  EQ_CHECK(first_row_.back() == std::ssize(lane_.queries), "{} queries for {} rows",
+           lane_.queries.size(), first_row_.back());
+}
+
+double BlockErrors::Squares() const {
+  return std::accumulate(squares_.begin(), squares_.end(), 0.0);
+}
+
+std::vector<float> BlockErrors::ErrorsOf(std::span<const int64_t> q_blocks) const {
+  const int64_t kv_blocks = lane_.keys.grid.KvBlocks();
+  std::vector<float> some;
+  for (const int64_t block : q_blocks) {
+    const auto first = errors_.begin() + block * kv_blocks;
+    some.insert(some.end(), first, first + kv_blocks);
   }
-  found.squares = std::accumulate(squares.begin(), squares.end(), 0.0);
-  return found;
+  return some;
+}
+
+int64_t BlockErrors::Bytes() const {
+  return packed_.Bytes() + static_cast<int64_t>(errors_.capacity() * sizeof(float));
+}
+
+void BlockErrors::Judge(std::span<const int64_t> q_blocks, BlockPartials& partials) {
+  const BlockGrid& grid = lane_.keys.grid;
+  std::vector<const float*> queries;
+  std::vector<JudgedRow> rows;
+  std::vector<int64_t> block_of;
+  const auto flush = [&] {
+    if (rows.empty()) return;
+    partials.Compute(packed_, queries, lane_.scale);
+    partials.AddErrors(packed_, lane_.tail, rows);
+    for (size_t i = 0; i < rows.size(); ++i)
+      squares_[static_cast<size_t>(block_of[i])] += double{rows[i].weight} * double{rows[i].square};
+    queries.clear();
+    rows.clear();
+    block_of.clear();
+  };
+  for (const int64_t block : q_blocks) {
+    const auto b = static_cast<size_t>(block);
+    const int64_t count = first_row_[b + 1] - first_row_[b];
+    for (int64_t row = first_row_[b]; row < first_row_[b + 1]; ++row) {
+      queries.push_back(lane_.queries[static_cast<size_t>(row)]);
+      rows.push_back({.weight = static_cast<float>(grid.QBlockTokens(block).size()) /
+                                static_cast<float>(count),
+                      .errors = errors_.data() + block * grid.KvBlocks()});
+      block_of.push_back(block);
+      if (std::ssize(rows) == BlockPartials::kMostRows) flush();
+    }
+  }
+  flush();
+}
+
+BlockJudge::BlockJudge(ThreadPool& pool)
+    : pool_(pool), partials_(static_cast<size_t>(pool.Threads())) {}
+
+int64_t BlockJudge::Bytes() const {
+  int64_t bytes = 0;
+  for (const BlockPartials& one : partials_) bytes += one.Bytes();
+  return bytes;
+}
+
+void BlockJudge::Pack(std::span<BlockErrors* const> lanes) {
+  if (lanes.empty()) return;
+  const int64_t blocks = lanes[0]->lane_.keys.grid.KvBlocks();
+  const int64_t parts = CeilDiv(blocks, kBlocksAtOnce);
+  pool_.ParallelFor(std::ssize(lanes) * parts, [&](int64_t task, int) {
+    BlockErrors& lane = *lanes[static_cast<size_t>(task / parts)];
+    const int64_t first = task % parts * kBlocksAtOnce;
+    lane.packed_.Pack(lane.lane_.keys, {first, std::min(first + kBlocksAtOnce, blocks)});
+  });
+}
+
+// A task is as many rows of blocks as have the queries that are computed together.
+void BlockJudge::Judge(std::span<BlockErrors* const> lanes, std::span<const int64_t> q_blocks) {
+  if (lanes.empty() || q_blocks.empty()) return;
+  const int64_t at_once = std::max<int64_t>(1, BlockPartials::kMostRows / lanes[0]->rows_);
+  const int64_t parts = CeilDiv(std::ssize(q_blocks), at_once);
+  pool_.ParallelFor(std::ssize(lanes) * parts, [&](int64_t task, int thread) {
+    const auto first = static_cast<size_t>(task % parts * at_once);
+    const size_t count = std::min(static_cast<size_t>(at_once), q_blocks.size() - first);
+    lanes[static_cast<size_t>(task / parts)]->Judge(q_blocks.subspan(first, count),
+                                                    partials_[static_cast<size_t>(thread)]);
+  });
 }
 
 int64_t BlocksNeeded(std::span<const float> errors, double allowed) {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "equitile/base/thread_pool.h"
+#include "equitile/kernel/block_partials.h"
 #include "equitile/pattern/tail.h"
-#include "equitile/sparsity/block_partials.h"
 
 namespace equitile {
 
@@ -18,17 +18,57 @@ namespace equitile {
 // a block has fewer; ascending.
 std::vector<int64_t> SampledPositions(const BlockGrid& grid, int64_t rows);
 
-// Of one lane in one order.
-struct BlockErrors {
+// One lane in one order, and what is known of its errors. Its memory serves all lanes.
+class BlockErrors {
+ public:
+  // Rows that stay where they are. queries: those of SampledPositions, each [head_dim].
+  struct Lane {
+    LaneKeys keys;
+    std::vector<const float*> queries;
+    float scale = 0;
+    Tail tail = Tail::kNone;
+  };
+  // Not yet packed, nothing judged.
+  void Begin(Lane lane, int64_t rows);
+
   // [q blocks][kv blocks]: sum over the block's queries of the square of what the output moves by
-  // when this block alone is left out, to first order.
-  std::vector<float> errors;
-  double squares = 0;  // of all outputs: what errors are a share of
+  // when this block alone is left out, to first order. 0 where not judged.
+  const std::vector<float>& errors() const { return errors_; }
+  // Of the outputs of the judged blocks: what errors are a share of.
+  double Squares() const;
+  // Of these rows of blocks alone.
+  std::vector<float> ErrorsOf(std::span<const int64_t> q_blocks) const;
+  int64_t Bytes() const;
+
+ private:
+  friend class BlockJudge;
+  void Judge(std::span<const int64_t> q_blocks, BlockPartials& partials);
+
+  Lane lane_;
+  int64_t rows_ = 0;
+  std::vector<int64_t> first_row_;  // [q blocks + 1]: of its queries
+  PackedLane packed_;
+  std::vector<float> errors_;
+  std::vector<double> squares_;  // [q blocks]
 };
 
-// queries: those of SampledPositions, [positions][head_dim].
-BlockErrors ErrorsOf(const LaneKeys& keys, std::span<const float> queries, int64_t rows, Tail tail,
-                     ThreadPool& pool, BlockPartials& partials);
+// The threads of a rank on all its lanes together: one lane alone has too few queries for many.
+class BlockJudge {
+ public:
+  explicit BlockJudge(ThreadPool& pool);
+
+  // Lanes that have begun. Once per lane.
+  void Pack(std::span<BlockErrors* const> lanes);
+  // Judges rows of blocks that have not been judged. The same bits for any number of threads and
+  // whatever else is judged in the call.
+  void Judge(std::span<BlockErrors* const> lanes, std::span<const int64_t> q_blocks);
+
+  int64_t Bytes() const;
+
+ private:
+  ThreadPool& pool_;
+  std::vector<BlockPartials> partials_;  // one per thread
+};
 
 // The fewest blocks that may be kept so that the errors of all others sum up to at most `allowed`.
 int64_t BlocksNeeded(std::span<const float> errors, double allowed);

@@ -12,6 +12,7 @@ namespace equitile {
 namespace {
 
 constexpr int64_t kDim = 16;
+const std::vector<int64_t> kAll{0, 1, 2, 3, 4, 5, 6};
 
 // A lane whose last block is ragged.
 struct Lane {
@@ -35,17 +36,32 @@ struct Lane {
             .v = v.data(),
             .token_at_position = at.data(),
             .grid = grid,
-            .head_dim = kDim,
-            .scale = scale};
+            .head_dim = kDim};
   }
   const float* Query(int64_t position) const {
     return q.data() + at[static_cast<size_t>(position)] * kDim;
   }
-  std::vector<float> Queries(std::span<const int64_t> positions) const {
-    std::vector<float> rows;
-    for (const int64_t position : positions)
-      rows.insert(rows.end(), Query(position), Query(position) + kDim);
-    return rows;
+  const float* Key(int64_t position) const {
+    return k.data() + at[static_cast<size_t>(position)] * kDim;
+  }
+  const float* Value(int64_t position) const {
+    return v.data() + at[static_cast<size_t>(position)] * kDim;
+  }
+  BlockErrors Begun(int64_t rows, Tail tail) const {
+    BlockErrors::Lane lane{.keys = Keys(), .queries = {}, .scale = scale, .tail = tail};
+    for (const int64_t position : SampledPositions(grid, rows))
+      lane.queries.push_back(Query(position));
+    BlockErrors begun;
+    begun.Begin(std::move(lane), rows);
+    return begun;
+  }
+  BlockErrors Judged(int64_t rows, Tail tail, ThreadPool& pool) const {
+    BlockErrors found = Begun(rows, tail);
+    BlockErrors* const lanes[] = {&found};
+    BlockJudge judge(pool);
+    judge.Pack(lanes);
+    judge.Judge(lanes, kAll);
+    return found;
   }
 };
 
@@ -70,8 +86,7 @@ Sums OfBlock(const Lane& lane, int64_t position, int64_t block) {
   Sums sums;
   const Range keys = lane.grid.KvBlockTokens(block);
   for (int64_t key = keys.begin; key < keys.end; ++key)
-    sums.Add(double{lane.scale} * Dot(lane.Query(position), lane.Keys().KeyAt(key)),
-             lane.Keys().ValueAt(key));
+    sums.Add(double{lane.scale} * Dot(lane.Query(position), lane.Key(key)), lane.Value(key));
   return sums;
 }
 
@@ -80,8 +95,8 @@ Sums OfMean(const Lane& lane, int64_t position, int64_t block) {
   std::vector<float> k(kDim, 0), v(kDim, 0);
   for (int64_t key = keys.begin; key < keys.end; ++key) {
     for (size_t i = 0; i < kDim; ++i) {
-      k[i] += lane.Keys().KeyAt(key)[i] / static_cast<float>(keys.size());
-      v[i] += lane.Keys().ValueAt(key)[i] / static_cast<float>(keys.size());
+      k[i] += lane.Key(key)[i] / static_cast<float>(keys.size());
+      v[i] += lane.Value(key)[i] / static_cast<float>(keys.size());
     }
   }
   Sums sums;
@@ -106,32 +121,6 @@ std::vector<double> Output(const Lane& lane, int64_t position, int64_t left_out,
   return value;
 }
 
-TEST(BlockPartials, AreSoftmaxOfEachBlockAlone) {
-  const Lane lane(3.0f);
-  const std::vector<int64_t> positions{0, 31, 32, 200, 209};
-  ThreadPool pool(2);
-  BlockPartials partials;
-  partials.Compute(lane.Keys(), lane.Queries(positions), pool);
-  ASSERT_EQ(partials.Rows(), 5);
-  ASSERT_EQ(partials.Blocks(), 7);
-  for (int64_t row = 0; row < 5; ++row) {
-    double all = 0;
-    for (int64_t block = 0; block < 7; ++block) {
-      const Sums sums = OfBlock(lane, positions[static_cast<size_t>(row)], block);
-      all += sums.weight;
-      EXPECT_NEAR(partials.LogSum(row, block), std::log(sums.weight), 1e-5);
-      for (size_t i = 0; i < kDim; ++i)
-        EXPECT_NEAR(partials.Output(row, block)[i], sums.value[i] / sums.weight, 1e-5);
-    }
-    std::vector<float> shares(7);
-    EXPECT_NEAR(partials.Shares(row, shares), std::log(all), 1e-5);
-    for (int64_t block = 0; block < 7; ++block) {
-      const double weight = OfBlock(lane, positions[static_cast<size_t>(row)], block).weight;
-      EXPECT_NEAR(shares[static_cast<size_t>(block)], weight / all, 1e-6);
-    }
-  }
-}
-
 TEST(BlockErrors, SampleIsSpreadOverEveryBlock) {
   const BlockGrid grid{.q_tokens = 66, .kv_tokens = 66, .block_tokens = 32};
   EXPECT_EQ(SampledPositions(grid, 4),
@@ -145,13 +134,11 @@ TEST(BlockErrors, SampleIsSpreadOverEveryBlock) {
 TEST(BlockErrors, AreWhatLeavingABlockOutDoes) {
   const Lane lane;
   ThreadPool pool(2);
-  BlockPartials partials;
   for (const Tail tail : {Tail::kNone, Tail::kMean}) {
     for (const int64_t rows : {1, 4, 32}) {
       const std::vector<int64_t> positions = SampledPositions(lane.grid, rows);
-      const BlockErrors found =
-          ErrorsOf(lane.Keys(), lane.Queries(positions), rows, tail, pool, partials);
-      std::vector<double> exact(found.errors.size(), 0);
+      const BlockErrors found = lane.Judged(rows, tail, pool);
+      std::vector<double> exact(found.errors().size(), 0);
       double squares = 0;
       for (const int64_t position : positions) {
         const int64_t q_block = position / 32;
@@ -168,10 +155,10 @@ TEST(BlockErrors, AreWhatLeavingABlockOutDoes) {
           }
         }
       }
-      EXPECT_NEAR(found.squares, squares, 1e-4 * squares);
+      EXPECT_NEAR(found.Squares(), squares, 1e-4 * squares);
       for (size_t i = 0; i < exact.size(); ++i) {
         // Leaving out a share p moves the output by 1 / (1 - p) more than to first order.
-        EXPECT_NEAR(std::sqrt(found.errors[i]), std::sqrt(exact[i]), 0.3 * std::sqrt(exact[i]))
+        EXPECT_NEAR(std::sqrt(found.errors()[i]), std::sqrt(exact[i]), 0.3 * std::sqrt(exact[i]))
             << "tail " << static_cast<int>(tail) << ", rows " << rows << ", block " << i;
       }
     }
@@ -188,25 +175,34 @@ TEST(BlockErrors, AnEvenBlockMayBeItsMean) {
     }
   }
   ThreadPool pool(1);
-  BlockPartials partials;
-  const std::vector<float> queries = lane.Queries(SampledPositions(lane.grid, 4));
-  const BlockErrors mean = ErrorsOf(lane.Keys(), queries, 4, Tail::kMean, pool, partials);
-  const BlockErrors none = ErrorsOf(lane.Keys(), queries, 4, Tail::kNone, pool, partials);
+  const BlockErrors mean = lane.Judged(4, Tail::kMean, pool);
+  const BlockErrors none = lane.Judged(4, Tail::kNone, pool);
   for (size_t row = 0; row < 7; ++row) {
-    EXPECT_LT(mean.errors[row * 7 + 2], 1e-8);
-    EXPECT_GT(none.errors[row * 7 + 2], 1e-2);
+    EXPECT_LT(mean.errors()[row * 7 + 2], 1e-8);
+    EXPECT_GT(none.errors()[row * 7 + 2], 1e-2);
   }
 }
 
-TEST(BlockErrors, DoNotDependOnThreads) {
-  const Lane lane(2.0f);
+TEST(BlockErrors, DoNotDependOnThreadsOrWhatElseIsJudged) {
+  const Lane lane(2.0f), other;
   ThreadPool one(1), three(3);
-  BlockPartials partials;
-  const std::vector<float> queries = lane.Queries(SampledPositions(lane.grid, 3));
-  const BlockErrors a = ErrorsOf(lane.Keys(), queries, 3, Tail::kMean, one, partials);
-  const BlockErrors b = ErrorsOf(lane.Keys(), queries, 3, Tail::kMean, three, partials);
-  EXPECT_EQ(a.errors, b.errors);
-  EXPECT_EQ(a.squares, b.squares);
+  for (const int64_t rows : {1, 3, 32}) {
+    const BlockErrors alone = lane.Judged(rows, Tail::kMean, one);
+    BlockErrors a = other.Begun(rows, Tail::kMean), b = lane.Begun(rows, Tail::kMean);
+    BlockErrors* const lanes[] = {&a, &b};
+    BlockJudge judge(three);
+    judge.Pack(lanes);
+    const std::vector<int64_t> some{1, 4, 6}, rest{0, 2, 3, 5};
+    judge.Judge(lanes, some);
+    EXPECT_EQ(b.ErrorsOf(some), alone.ErrorsOf(some));
+    EXPECT_EQ(b.ErrorsOf(rest), std::vector<float>(4 * 7, 0.0f));
+    EXPECT_LT(b.Squares(), alone.Squares());
+    judge.Judge(lanes, rest);
+    EXPECT_EQ(b.errors(), alone.errors());
+    EXPECT_EQ(b.Squares(), alone.Squares());
+    EXPECT_NE(a.errors(), alone.errors());
+    EXPECT_GT(b.Bytes() + judge.Bytes(), 2 * 210 * kDim * 4);
+  }
 }
 
 TEST(BlockErrors, FewestBlocksThatKeepTheRestSmall) {

@@ -15,6 +15,18 @@ namespace {
 // The budget in integers, so that its sum over ranks is exact: this many units for each block.
 constexpr int64_t kUnitsPerBlock = 64;
 
+// Orders are chosen by one row of blocks in so many, yet not by fewer than these; multiples of it,
+// since eight rows of blocks with four queries each fill a register tile.
+constexpr int64_t kChoosingShare = 8, kChoosingRows = 8;
+
+// Tasks that each thread gets at least, if there are so many: the last ones then wait little.
+constexpr int64_t kTasksPerThread = 8;
+
+template <typename T>
+int64_t BytesOf(const std::vector<T>& values) {
+  return static_cast<int64_t>(values.capacity() * sizeof(T));
+}
+
 }  // namespace
 
 ErrorMasks::ErrorMasks(const SourceContext& context, LaneMasks shape, ErrorOptions options)
@@ -22,9 +34,29 @@ ErrorMasks::ErrorMasks(const SourceContext& context, LaneMasks shape, ErrorOptio
       options_(std::move(options)),
       dense_(BlockMask::Dense(context.lanes, context.grid)),
       masks_(std::move(shape), context.token_grid, context.layers),
-      rows_(context) {
+      rows_(context),
+      judge_(*context.pool) {
   EQ_CHECK(options_.sampled_rows > 0 && !options_.orders.empty());
   for (const TokenOrder order : options_.orders) orders_.push_back(MakeOrder(order));
+  const int64_t blocks = context.grid.QBlocks();
+  const int64_t count = std::min(blocks, RoundUp(CeilDiv(blocks, kChoosingShare), kChoosingRows));
+  for (int64_t i = 0; i < count; ++i) choosing_.push_back((2 * i + 1) * blocks / (2 * count));
+  for (int64_t block = 0; block < blocks; ++block) {
+    all_.push_back(block);
+    if (!std::ranges::binary_search(choosing_, block)) others_.push_back(block);
+  }
+}
+
+int64_t ErrorMasks::Bytes() const {
+  int64_t bytes = masks_.Bytes() + budget_.Bytes() + judge_.Bytes();
+  const auto add = [&](const Rows& rows) {
+    bytes += BytesOf(rows.k) + BytesOf(rows.v);
+    for (const Rows::Candidate& one : rows.candidates)
+      bytes += BytesOf(one.queries) + one.errors.Bytes();
+  };
+  for (const Rows& rows : lanes_) add(rows);
+  add(sent_);
+  return bytes;
 }
 
 ErrorMasks::Order ErrorMasks::MakeOrder(TokenOrder order) const {
@@ -62,59 +94,99 @@ std::vector<size_t> ErrorMasks::OrdersToJudge(int32_t layer, int64_t lane) const
   return judged;
 }
 
-ErrorMasks::Rows ErrorMasks::Gather(const SelfAttentionCall& call, int64_t lane) const {
-  Rows rows{
-      .lane = lane, .orders = OrdersToJudge(call.layer, lane), .queries = {}, .k = {}, .v = {}};
-  for (const size_t order : rows.orders)
-    rows.queries.push_back(rows_.Gather(call.q, lane, orders_[order].ascending));
-  rows.k = rows_.GatherAll(call.k, lane);
-  rows.v = rows_.GatherAll(call.v, lane);
-  return rows;
+void ErrorMasks::Gather(const SelfAttentionCall& call, int64_t lane, Rows& rows) const {
+  const std::vector<size_t> orders = OrdersToJudge(call.layer, lane);
+  EQ_CHECK(!orders.empty(), "lane {} has taken an order that is none of the choice", lane);
+  rows.lane = lane;
+  rows.orders = orders.size();
+  if (rows.candidates.size() < orders.size()) rows.candidates.resize(orders.size());
+  for (size_t i = 0; i < orders.size(); ++i) {
+    rows.candidates[i].order = orders[i];
+    rows_.Gather(call.q, lane, orders_[orders[i]].ascending, rows.candidates[i].queries);
+  }
+  rows_.GatherAll(call.k, lane, rows.k);
+  rows_.GatherAll(call.v, lane, rows.v);
 }
 
-ErrorMasks::Judged ErrorMasks::Judge(const SelfAttentionCall& call, const Rows& rows) {
-  const int64_t dim = context_.head_dim;
-  Judged best{.lane = rows.lane, .order = -1, .errors = {}};
-  int64_t fewest = 0;
-  std::vector<float> sampled;
-  for (size_t i = 0; i < rows.orders.size(); ++i) {
-    const Order& order = orders_[rows.orders[i]];
-    sampled.resize(order.tokens.size() * static_cast<size_t>(dim));
-    for (size_t row = 0; row < order.place.size(); ++row) {
-      std::copy_n(rows.queries[i].data() + order.place[row] * dim, dim,
-                  sampled.data() + static_cast<int64_t>(row) * dim);
-    }
-    const LaneKeys keys{.k = rows.k.data(),
-                        .v = rows.v.data(),
-                        .token_at_position = order.token_at_position.data(),
-                        .grid = context_.grid,
-                        .head_dim = dim,
-                        .scale = call.scale};
-    BlockErrors found = ErrorsOf(keys, sampled, options_.sampled_rows,
-                                 masks_.shape().TailOf(rows.lane), *context_.pool, partials_);
-    const double allowed = options_.error * options_.error * found.squares;
-    const int64_t needed = rows.orders.size() > 1 ? BlocksNeeded(found.errors, allowed) : 0;
-    if (best.order < 0 || needed < fewest) {
-      best.order = static_cast<int64_t>(rows.orders[i]);
-      best.errors = std::move(found);
-      fewest = needed;
-    }
+BlockErrors::Lane ErrorMasks::LaneOf(const Rows& rows, const Rows::Candidate& candidate,
+                                     float scale) const {
+  const Order& order = orders_[candidate.order];
+  BlockErrors::Lane lane{.keys = {.k = rows.k.data(),
+                                  .v = rows.v.data(),
+                                  .token_at_position = order.token_at_position.data(),
+                                  .grid = context_.grid,
+                                  .head_dim = context_.head_dim},
+                         .queries = {},
+                         .scale = scale,
+                         .tail = masks_.shape().TailOf(rows.lane)};
+  for (const int64_t place : order.place)
+    lane.queries.push_back(candidate.queries.data() + place * context_.head_dim);
+  return lane;
+}
+
+size_t ErrorMasks::FewestBlocks(const Rows& rows) const {
+  size_t best = 0;
+  int64_t fewest = INT64_MAX;
+  for (size_t i = 0; i < rows.orders; ++i) {
+    const BlockErrors& errors = rows.candidates[i].errors;
+    const double allowed = options_.error * options_.error * errors.Squares();
+    const int64_t needed = BlocksNeeded(errors.ErrorsOf(choosing_), allowed);
+    if (needed >= fewest) continue;
+    best = i;
+    fewest = needed;
   }
   return best;
 }
 
-// Each rank judges one lane at a time, with all its threads, while the others judge theirs.
+void ErrorMasks::Judge(const SelfAttentionCall& call, std::span<Rows> lanes,
+                       std::vector<Judged>& judged) {
+  std::vector<BlockErrors*> candidates, chosen;
+  for (Rows& rows : lanes) {
+    for (Rows::Candidate& one : std::span(rows.candidates).first(rows.orders)) {
+      one.errors.Begin(LaneOf(rows, one, call.scale), options_.sampled_rows);
+      candidates.push_back(&one.errors);
+    }
+  }
+  judge_.Pack(candidates);
+  // Either all lanes choose or none does.
+  const bool choose = candidates.size() > lanes.size();
+  if (choose) judge_.Judge(candidates, choosing_);
+  const size_t first = judged.size();
+  for (Rows& rows : lanes) {
+    Rows::Candidate& best = rows.candidates[choose ? FewestBlocks(rows) : 0];
+    judged.push_back({.lane = rows.lane, .order = best.order, .errors = {}, .squares = 0});
+    chosen.push_back(&best.errors);
+  }
+  judge_.Judge(chosen, choose ? others_ : all_);
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    judged[first + i].errors = chosen[i]->errors();
+    judged[first + i].squares = chosen[i]->Squares();
+  }
+}
+
+int64_t ErrorMasks::LanesAtOnce() const {
+  const int64_t tasks =
+      CeilDiv(context_.grid.QBlocks() * options_.sampled_rows, BlockPartials::kMostRows);
+  return CeilDiv(kTasksPerThread * context_.pool->Threads(), tasks);
+}
+
+// Each rank judges as many lanes at a time as keep its threads busy, while the others judge theirs.
+// Rows come in the order of lanes, however many that are on each rank.
 std::vector<ErrorMasks::Judged> ErrorMasks::JudgeOwnLanes(const SelfAttentionCall& call,
                                                           int64_t lanes) {
   std::vector<Judged> judged;
-  const int64_t ranks = context_.comm->size();
-  for (int64_t first = 0; first < lanes; first += ranks) {
-    Rows own;
-    for (int64_t lane = first; lane < std::min(first + ranks, lanes); ++lane) {
-      Rows rows = Gather(call, lane);
-      if (MakesMaskOf(lane)) own = std::move(rows);
+  const int64_t ranks = context_.comm->size(), step = ranks * LanesAtOnce();
+  for (int64_t first = 0; first < lanes; first += step) {
+    size_t own = 0;
+    for (int64_t lane = first; lane < std::min(first + step, lanes); ++lane) {
+      if (!MakesMaskOf(lane)) {
+        Gather(call, lane, sent_);
+        continue;
+      }
+      if (own == lanes_.size()) lanes_.emplace_back();
+      Gather(call, lane, lanes_[own++]);
     }
-    if (own.lane >= 0) judged.push_back(Judge(call, own));
+    Judge(call, std::span(lanes_).first(own), judged);
   }
   return judged;
 }
@@ -128,8 +200,8 @@ void ErrorMasks::Keep(std::span<const Judged> judged, double squares, int64_t la
   for (const Judged& one : judged) {
     const std::span<uint32_t> weights = budget_.AddLane(one.lane, rows, columns);
     for (size_t i = 0; i < weights.size(); ++i) {
-      const double weight = unit > 0 ? double{one.errors.errors[i]} / unit : 0;
-      weights[i] = static_cast<uint32_t>(std::lround(std::min<double>(weight, kWholeMass)));
+      const double weight = unit > 0 ? double{one.errors[i]} / unit + 0.5 : 0;
+      weights[i] = weight < kWholeMass ? static_cast<uint32_t>(weight) : kWholeMass;
     }
   }
   budget_.KeepAllBut(*context_.comm, static_cast<uint64_t>(units), mask);
@@ -142,7 +214,7 @@ LaneMasks ErrorMasks::Make(const SelfAttentionCall& call) {
   // [squares of each lane, order of each lane]
   std::vector<double> numbers(static_cast<size_t>(2 * lanes), 0);
   for (const Judged& one : judged) {
-    numbers[static_cast<size_t>(one.lane)] = one.errors.squares;
+    numbers[static_cast<size_t>(one.lane)] = one.squares;
     numbers[static_cast<size_t>(lanes + one.lane)] = static_cast<double>(one.order);
   }
   context_.comm->AllReduce(std::span(numbers), Reduce::kSum);  // exact: all others add 0

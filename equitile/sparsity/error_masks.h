@@ -33,7 +33,7 @@ class ErrorMasks final : public MaskSource {
   ErrorMasks(const SourceContext& context, LaneMasks shape, ErrorOptions options);
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override;
-  int64_t Bytes() const override { return masks_.Bytes() + budget_.Bytes(); }
+  int64_t Bytes() const override;
   SourceState State() const override { return masks_.State(); }
   void Restore(const SourceState& state) override { masks_.Restore(state); }
 
@@ -47,24 +47,36 @@ class ErrorMasks final : public MaskSource {
   };
   // Of a lane in the order that needs the fewest blocks.
   struct Judged {
-    int64_t lane = 0, order = 0;
-    BlockErrors errors;
+    int64_t lane = 0;
+    size_t order = 0;
+    std::vector<float> errors;  // [q blocks][kv blocks]
+    double squares = 0;
+  };
+  // One lane's rows, on the rank that makes its mask. Its memory serves all lanes.
+  struct Rows {
+    struct Candidate {
+      size_t order = 0;
+      std::vector<float> queries;  // tokens ascending
+      BlockErrors errors;
+    };
+    int64_t lane = -1;
+    std::vector<float> k, v;
+    std::vector<Candidate> candidates;  // the first `orders` of them are judged
+    size_t orders = 0;
   };
 
   Order MakeOrder(TokenOrder order) const;
   LaneMasks Make(const SelfAttentionCall& call);
   std::vector<Judged> JudgeOwnLanes(const SelfAttentionCall& call, int64_t lanes);
-  // One lane's rows, on the rank that makes its mask.
-  struct Rows {
-    int64_t lane = -1;
-    std::vector<size_t> orders;               // that are judged
-    std::vector<std::vector<float>> queries;  // of each of them, tokens ascending
-    std::vector<float> k, v;
-  };
-  Rows Gather(const SelfAttentionCall& call, int64_t lane) const;
+  // Lanes of each rank that are judged together.
+  int64_t LanesAtOnce() const;
+  void Gather(const SelfAttentionCall& call, int64_t lane, Rows& rows) const;
   // All of them the first time; then the one that the lane has taken.
   std::vector<size_t> OrdersToJudge(int32_t layer, int64_t lane) const;
-  Judged Judge(const SelfAttentionCall& call, const Rows& rows);
+  void Judge(const SelfAttentionCall& call, std::span<Rows> lanes, std::vector<Judged>& judged);
+  BlockErrors::Lane LaneOf(const Rows& rows, const Rows::Candidate& candidate, float scale) const;
+  // Which of the candidates, by the rows of blocks that are judged for the choice.
+  size_t FewestBlocks(const Rows& rows) const;
   void Keep(std::span<const Judged> judged, double squares, int64_t lanes, BlockMask& mask);
   bool MakesMaskOf(int64_t lane) const;
 
@@ -74,8 +86,12 @@ class ErrorMasks final : public MaskSource {
   MasksInForce masks_;
   LaneRows rows_;
   LayerBudget budget_;
-  BlockPartials partials_;
+  BlockJudge judge_;
   std::vector<Order> orders_;
+  // Rows of blocks by which orders are chosen, all others, and all.
+  std::vector<int64_t> choosing_, others_, all_;
+  std::vector<Rows> lanes_;  // that are judged together
+  Rows sent_;                // of lanes whose masks other ranks make
 };
 
 }  // namespace equitile

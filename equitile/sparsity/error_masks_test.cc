@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <mutex>
+#include <numeric>
 
 #include "equitile/base/error.h"
 #include "equitile/sparsity/sparsity_testing.h"
@@ -73,21 +74,29 @@ TEST(ErrorMasks, SpendTheWholeBudgetAndNoMore) {
     const BlockMask mask = MasksOf(world, options, 2, tail)[0].blocks();
     const std::vector<int32_t> at = TokenAtPosition(test.token_grid, TokenOrder::kFHW);
     ThreadPool pool(1);
-    BlockPartials partials;
+    BlockJudge judge(pool);
+    std::vector<int64_t> rows(static_cast<size_t>(mask.QBlocks()));
+    std::iota(rows.begin(), rows.end(), 0);
     double left = 0, squares = 0, lightest = INFINITY;
     for (int64_t lane = 0; lane < test.lanes.Count(); ++lane) {
-      const LaneKeys keys{.k = world.Row(1, 1, lane, 0),
-                          .v = world.Row(2, 1, lane, 0),
-                          .token_at_position = at.data(),
-                          .grid = test.Grid(),
-                          .head_dim = test.head_dim,
-                          .scale = 0.25f};
-      const std::span queries(world.Row(0, 1, lane, 0),
-                              static_cast<size_t>(test.Tokens() * test.head_dim));
-      const BlockErrors found = ErrorsOf(keys, queries, 32, tail, pool, partials);
-      squares += found.squares;
-      for (int64_t i = 0; i < std::ssize(found.errors); ++i) {
-        const double error = double{found.errors[static_cast<size_t>(i)]};
+      BlockErrors::Lane all{.keys = {.k = world.Row(1, 1, lane, 0),
+                                     .v = world.Row(2, 1, lane, 0),
+                                     .token_at_position = at.data(),
+                                     .grid = test.Grid(),
+                                     .head_dim = test.head_dim},
+                            .queries = {},
+                            .scale = 0.25f,
+                            .tail = tail};
+      for (int64_t token = 0; token < test.Tokens(); ++token)
+        all.queries.push_back(world.Row(0, 1, lane, token));
+      BlockErrors found;
+      found.Begin(all, 32);
+      BlockErrors* const one[] = {&found};
+      judge.Pack(one);
+      judge.Judge(one, rows);
+      squares += found.Squares();
+      for (int64_t i = 0; i < std::ssize(found.errors()); ++i) {
+        const double error = double{found.errors()[static_cast<size_t>(i)]};
         if (mask.Get(lane, i / mask.KvBlocks(), i % mask.KvBlocks()))
           lightest = std::min(lightest, error);
         else

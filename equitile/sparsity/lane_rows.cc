@@ -45,26 +45,27 @@ void LaneRows::Read(const RowProducer& rows, int64_t lane, std::span<const int64
   });
 }
 
-std::vector<float> LaneRows::Gather(const RowProducer& rows, int64_t lane,
-                                    std::span<const int64_t> tokens) const {
+void LaneRows::Gather(const RowProducer& rows, int64_t lane, std::span<const int64_t> tokens,
+                      std::vector<float>& to) const {
   Communicator& comm = *context_.comm;
   const auto floats = [&](std::span<const int64_t> some) {
     return some.size() * static_cast<size_t>(context_.head_dim);
   };
   const std::span<const int64_t> own = AtHome(comm.rank(), lane, tokens);
   if (comm.rank() != MaskMakerOf(lane, comm.size())) {
-    std::vector<float> values(floats(own));
-    Read(rows, lane, own, values.data());
-    if (values.empty()) return {};
+    to.resize(floats(own));
+    Read(rows, lane, own, to.data());
+    if (to.empty()) return;
     CommRequest request =
-        comm.Send(std::as_bytes(std::span(values)), MaskMakerOf(lane, comm.size()), kTag);
+        comm.Send(std::as_bytes(std::span(to)), MaskMakerOf(lane, comm.size()), kTag);
     comm.Wait(request);
-    return {};
+    to.clear();
+    return;
   }
-  std::vector<float> all(floats(tokens));
+  to.resize(floats(tokens));
   size_t at = 0;
   for (int32_t rank = 0; rank < comm.size(); ++rank) {  // homes are in the order of tokens
-    const std::span<float> part = std::span(all).subspan(at, floats(AtHome(rank, lane, tokens)));
+    const std::span<float> part = std::span(to).subspan(at, floats(AtHome(rank, lane, tokens)));
     at += part.size();
     if (rank == comm.rank()) {
       Read(rows, lane, own, part.data());
@@ -73,7 +74,6 @@ std::vector<float> LaneRows::Gather(const RowProducer& rows, int64_t lane,
       comm.Wait(request);
     }
   }
-  return all;
 }
 
 }  // namespace equitile

@@ -16,13 +16,13 @@ class LaneRows {
  public:
   explicit LaneRows(const SourceContext& context);
 
-  // Collective. [tokens][head_dim] on the rank that makes the lane's mask (MaskMakerOf), empty
-  // elsewhere. tokens: ascending, numbered as at home.
-  std::vector<float> Gather(const RowProducer& rows, int64_t lane,
-                            std::span<const int64_t> tokens) const;
+  // Collective. to: [tokens][head_dim] on the rank that makes the lane's mask (MaskMakerOf), empty
+  // elsewhere; its memory is used again. tokens: ascending, numbered as at home.
+  void Gather(const RowProducer& rows, int64_t lane, std::span<const int64_t> tokens,
+              std::vector<float>& to) const;
   // The same for all tokens.
-  std::vector<float> GatherAll(const RowProducer& rows, int64_t lane) const {
-    return Gather(rows, lane, all_);
+  void GatherAll(const RowProducer& rows, int64_t lane, std::vector<float>& to) const {
+    Gather(rows, lane, all_, to);
   }
 
  private:

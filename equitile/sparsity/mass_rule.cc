@@ -34,12 +34,14 @@ void KeepByMass(std::span<const uint32_t> masses, const MassRule& rule, int64_t 
       keys.push_back(uint64_t{masses[i]} << 32 | (0xffffffffU - i));
     }
   }
-  std::sort(keys.begin(), keys.end(), std::greater<>());
   const int64_t least = BlocksOf(rule.min, blocks);
   const int64_t most = std::max(least, BlocksOf(rule.max, blocks));
   const auto wanted = static_cast<uint64_t>(std::ceil(rule.mass * static_cast<double>(total)));
+  const auto enough = [&] { return kept >= most || (kept >= least && held >= wanted); };
+  if (enough()) return;
+  std::sort(keys.begin(), keys.end(), std::greater<>());
   for (uint64_t key : keys) {
-    if (kept >= most || (kept >= least && held >= wanted)) return;
+    if (enough()) return;
     mask.Set(lane, q_block, static_cast<int64_t>(0xffffffffU - (key & 0xffffffffU)));
     held += key >> 32;
     ++kept;

@@ -14,13 +14,13 @@ SvgMasks::SvgMasks(const SourceContext& context, SvgOptions options)
 
 // Collective; what it says counts on the lane's maker.
 TokenOrder SvgMasks::ChooseOrder(const SelfAttentionCall& call, int64_t lane) {
-  const std::vector<float> q = rows_.Gather(call.q, lane, sampled_);
-  const std::vector<float> k = rows_.GatherAll(call.k, lane);
-  const std::vector<float> v = rows_.GatherAll(call.v, lane);
-  if (k.empty()) return TokenOrder::kFHW;
+  rows_.Gather(call.q, lane, sampled_, q_);
+  rows_.GatherAll(call.k, lane, k_);
+  rows_.GatherAll(call.v, lane, v_);
+  if (k_.empty()) return TokenOrder::kFHW;
   return ChooseSvgOrder(
-      {.tokens = sampled_, .queries = q, .keys = k, .values = v, .scale = call.scale}, mask_,
-      context_.token_grid, *context_.pool, partials_);
+      {.tokens = sampled_, .queries = q_, .keys = k_, .values = v_, .scale = call.scale}, mask_,
+      context_.token_grid, *context_.pool);
 }
 
 LaneMasks SvgMasks::MaskFor(const SelfAttentionCall& call) {

@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "equitile/sparsity/block_partials.h"
 #include "equitile/sparsity/lane_rows.h"
 #include "equitile/sparsity/mask_source.h"
 #include "equitile/sparsity/source_context.h"
@@ -23,7 +22,7 @@ class SvgMasks final : public MaskSource {
   LaneRows rows_;
   BlockMask mask_;                // of one lane, whatever its order
   std::vector<int64_t> sampled_;  // tokens
-  BlockPartials partials_;
+  std::vector<float> q_, k_, v_;  // of one lane
 };
 
 }  // namespace equitile

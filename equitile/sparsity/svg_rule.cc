@@ -7,6 +7,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
+#include "equitile/kernel/block_partials.h"
 
 namespace equitile {
 namespace {
@@ -17,14 +18,14 @@ void RowOutput(const BlockPartials& partials, int64_t row, Keeps&& keeps,
                std::vector<double>& output) {
   double most = -INFINITY, sum = 0;
   for (int64_t block = 0; block < partials.Blocks(); ++block)
-    if (keeps(block)) most = std::max<double>(most, partials.LogSum(row, block));
+    if (keeps(block)) most = std::max<double>(most, partials.Log2Sum(row, block));
   std::ranges::fill(output, 0);
   for (int64_t block = 0; block < partials.Blocks(); ++block) {
     if (!keeps(block)) continue;
-    const double weight = std::exp(double{partials.LogSum(row, block)} - most);
-    const float* part = partials.Output(row, block);
+    const double weight = std::exp2(double{partials.Log2Sum(row, block)} - most);
     sum += weight;
-    for (size_t i = 0; i < output.size(); ++i) output[i] += weight * double{part[i]};
+    for (size_t i = 0; i < output.size(); ++i)
+      output[i] += weight * double{partials.Output(row, block, static_cast<int64_t>(i))};
   }
   for (double& value : output) value /= sum;
 }
@@ -38,27 +39,38 @@ std::vector<int64_t> BlockOfToken(const BlockMask& mask, std::span<const int32_t
 }
 
 double SquareError(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
-                   TokenOrder order, ThreadPool& pool, BlockPartials& partials) {
+                   TokenOrder order, ThreadPool& pool) {
   const std::vector<int32_t> at = TokenAtPosition(grid, order);
   const std::vector<int64_t> block = BlockOfToken(mask, at);
   const size_t dim = sample.queries.size() / sample.tokens.size();
-  partials.Compute({.k = sample.keys.data(),
-                    .v = sample.values.data(),
-                    .token_at_position = at.data(),
-                    .grid = mask.grid(),
-                    .head_dim = static_cast<int64_t>(dim),
-                    .scale = sample.scale},
-                   sample.queries, pool);
+  const LaneKeys keys{.k = sample.keys.data(),
+                      .v = sample.values.data(),
+                      .token_at_position = at.data(),
+                      .grid = mask.grid(),
+                      .head_dim = static_cast<int64_t>(dim)};
+  PackedLane lane;
+  lane.Resize(keys.grid, keys.head_dim);
+  pool.ParallelFor(mask.KvBlocks(), [&](int64_t j, int) { lane.Pack(keys, {j, j + 1}); });
+  const int64_t rows = std::ssize(sample.tokens), at_once = BlockPartials::kMostRows;
   std::vector<double> errors(sample.tokens.size(), 0);
-  pool.ParallelFor(std::ssize(sample.tokens), [&](int64_t row, int) {
+  pool.ParallelFor(CeilDiv(rows, at_once), [&](int64_t part, int) {
+    const int64_t first = part * at_once, count = std::min(at_once, rows - first);
+    std::vector<const float*> queries;
+    for (int64_t i = 0; i < count; ++i)
+      queries.push_back(sample.queries.data() + (first + i) * keys.head_dim);
+    BlockPartials partials;
+    partials.Compute(lane, queries, sample.scale);
     std::vector<double> whole(dim), sparse(dim);
-    const int64_t q_block = block[static_cast<size_t>(sample.tokens[static_cast<size_t>(row)])];
-    RowOutput(
-        partials, row, [](int64_t) { return true; }, whole);
-    RowOutput(
-        partials, row, [&](int64_t j) { return mask.Get(0, q_block, j); }, sparse);
-    for (size_t i = 0; i < dim; ++i)
-      errors[static_cast<size_t>(row)] += (whole[i] - sparse[i]) * (whole[i] - sparse[i]);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto row = static_cast<size_t>(first + i);
+      const int64_t q_block = block[static_cast<size_t>(sample.tokens[row])];
+      RowOutput(
+          partials, i, [](int64_t) { return true; }, whole);
+      RowOutput(
+          partials, i, [&](int64_t j) { return mask.Get(0, q_block, j); }, sparse);
+      for (size_t d = 0; d < dim; ++d)
+        errors[row] += (whole[d] - sparse[d]) * (whole[d] - sparse[d]);
+    }
   });
   return std::accumulate(errors.begin(), errors.end(), 0.0);
 }
@@ -105,10 +117,10 @@ std::vector<int64_t> SvgSampledTokens(const TokenGrid& grid, const SvgOptions& o
 }
 
 TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
-                          ThreadPool& pool, BlockPartials& partials) {
+                          ThreadPool& pool) {
   EQ_CHECK(mask.grid().q_tokens == grid.Tokens() && sample.keys.size() == sample.values.size());
-  const double spatial = SquareError(sample, mask, grid, TokenOrder::kFHW, pool, partials);
-  const double temporal = SquareError(sample, mask, grid, TokenOrder::kHWF, pool, partials);
+  const double spatial = SquareError(sample, mask, grid, TokenOrder::kFHW, pool);
+  const double temporal = SquareError(sample, mask, grid, TokenOrder::kHWF, pool);
   if (!std::isfinite(spatial) || !std::isfinite(temporal))
     throw InputError(
         "[sparsity] sampled rows give {} and {}: queries, keys or values are not finite", spatial,

@@ -9,7 +9,6 @@
 
 #include "equitile/base/thread_pool.h"
 #include "equitile/pattern/block_mask.h"
-#include "equitile/sparsity/block_partials.h"
 
 namespace equitile {
 
@@ -41,6 +40,6 @@ struct SvgSample {
 // the density; here by the mask that is used. Throws InputError for scores or values that are not
 // finite.
 TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
-                          ThreadPool& pool, BlockPartials& partials);
+                          ThreadPool& pool);
 
 }  // namespace equitile
