@@ -17,16 +17,19 @@
 #define EQUITILE_KERNEL_ROPE_ONCE_
 namespace equitile {
 
-// Consecutive tokens mostly differ in one position only, so only that part is copied anew.
 class RopeTable::Walk {
  public:
-  Walk(const RopeTable& table, int64_t token)
-      : table_(table),
-        token_(token),
-        at_{token / table.width_ / table.height_, token / table.width_ % table.height_,
-            token % table.width_} {
-    if (!table.positions_.empty()) std::ranges::copy(Listed(), at_);
-    for (int axis = 0; axis < 3; ++axis) Fill(axis);
+  Walk(const RopeTable& table, int64_t token) : table_(table), token_(token) {
+    if (!table.positions_.empty()) {
+      at_ = table.positions_[static_cast<size_t>(token)];
+    } else {  // a third of the time of 64 bits, and rows may come one by one
+      const auto width = static_cast<uint32_t>(table.width_);
+      const auto height = static_cast<uint32_t>(table.height_);
+      const uint32_t row = static_cast<uint32_t>(token) / width;
+      at_ = {static_cast<int32_t>(row / height), static_cast<int32_t>(row % height),
+             static_cast<int32_t>(static_cast<uint32_t>(token) % width)};
+    }
+    for (size_t axis = 0; axis < 3; ++axis) Point(axis);
   }
 
   void Next() {
@@ -35,44 +38,43 @@ class RopeTable::Walk {
       at_[2] = 0;
       if (++at_[1] == table_.height_) {
         at_[1] = 0;
-        if (++at_[0] == table_.axes_[0].positions) return;  // past the last token
-        Fill(0);
+        if (++at_[0] == table_.frames_) return;  // past the last token
+        Point(0);
       }
-      Fill(1);
+      Point(1);
     }
-    Fill(2);
+    Point(2);
   }
 
-  const float* cos() const { return cos_; }
-  const float* sin() const { return sin_; }
+  // Whether an axis has channels among the 8 from this one on, and its angles of these.
+  bool Has(size_t axis, int64_t channel) const {
+    return table_.axes_[axis].begin <= channel && channel < table_.axes_[axis].end;
+  }
+  const float* Cos(size_t axis, int64_t channel) const {
+    return cos_[axis] + (channel - table_.axes_[axis].begin);
+  }
+  const float* Sin(size_t axis, int64_t channel) const {
+    return sin_[axis] + (channel - table_.axes_[axis].begin);
+  }
 
  private:
-  const std::array<int32_t, 3>& Listed() const {
-    return table_.positions_[static_cast<size_t>(token_)];
-  }
-
   void NextListed() {
     if (++token_ == std::ssize(table_.positions_)) return;  // past the last token
-    const std::array<int32_t, 3>& next = Listed();
-    for (int axis = 0; axis < 3; ++axis) {
-      if (at_[axis] == next[static_cast<size_t>(axis)]) continue;
-      at_[axis] = next[static_cast<size_t>(axis)];
-      Fill(axis);
-    }
+    at_ = table_.positions_[static_cast<size_t>(token_)];
+    for (size_t axis = 0; axis < 3; ++axis) Point(axis);
   }
 
-  void Fill(int a) {
+  void Point(size_t a) {
     const Axis& axis = table_.axes_[a];
-    const int64_t from = at_[a] * axis.channels;
-    std::copy_n(axis.cos.data() + from, axis.channels, cos_ + axis.begin);
-    std::copy_n(axis.sin.data() + from, axis.channels, sin_ + axis.begin);
+    const int64_t from = at_[a] * (axis.end - axis.begin);
+    cos_[a] = axis.cos.data() + from;
+    sin_[a] = axis.sin.data() + from;
   }
 
   const RopeTable& table_;
   int64_t token_;
-  int64_t at_[3];
-  alignas(64) float cos_[kMaxHeadDim];
-  alignas(64) float sin_[kMaxHeadDim];
+  std::array<int32_t, 3> at_;
+  const float *cos_[3], *sin_[3];  // of each axis, from its begin on
 };
 
 }  // namespace equitile
@@ -104,33 +106,40 @@ void NormHeadT(const NormedHead& head, int64_t head_dim, int64_t count, float* r
   }
 }
 
-// (a, b) -> (a cos - b sin, b cos + a sin): the second factor's product is rounded, the first is
-// fused.
-HWY_INLINE void RotateRow(const float* HWY_RESTRICT cos, const float* HWY_RESTRICT sin,
-                          size_t head_dim, float* HWY_RESTRICT row) {
-#if HWY_TARGET == HWY_SCALAR
-  for (size_t i = 0; i < head_dim; i += 2) {
-    const float a = row[i], b = row[i + 1];
-    row[i] = a * cos[i] + b * sin[i];
-    row[i + 1] = b * cos[i + 1] + a * sin[i + 1];
-  }
-#else
+// 8 channels of one row: (a, b) -> (a cos - b sin, b cos + a sin), where the second factor's
+// product is rounded and the first is fused.
+HWY_INLINE void NormAndRotateGroup(const NormedHead& head, const float* x, float inverse_rms,
+                                   const RopeTable::Walk& walk, int64_t channel, float* row) {
   const DR d;
-  for (size_t i = 0; i < head_dim; i += kLanes) {
-    const VR v = hn::LoadU(d, row + i);
-    const VR turned = hn::Mul(hn::Reverse2(d, v), hn::LoadU(d, sin + i));
-    hn::StoreU(hn::MulAdd(v, hn::LoadU(d, cos + i), turned), d, row + i);
-  }
+  const VR inverse = hn::Set(d, inverse_rms);
+  size_t first = 0;
+  while (!walk.Has(first, channel)) ++first;
+  for (size_t lane = 0; lane < kHeadDimStep; lane += kLanes) {
+    const size_t i = static_cast<size_t>(channel) + lane;
+    const auto at = static_cast<int64_t>(i);
+    VR cos = hn::LoadU(d, walk.Cos(first, at)), sin = hn::LoadU(d, walk.Sin(first, at));
+    for (size_t axis = first + 1; axis < 3 && walk.Has(axis, channel); ++axis) {
+      cos = hn::Or(cos, hn::LoadU(d, walk.Cos(axis, at)));
+      sin = hn::Or(sin, hn::LoadU(d, walk.Sin(axis, at)));
+    }
+    const VR v = Normed(head, x, inverse, i);
+#if HWY_TARGET == HWY_SCALAR
+    const VR other = Normed(head, x, inverse, i ^ 1);
+#else
+    const VR other = hn::Reverse2(d, v);
 #endif
+    hn::StoreU(hn::MulAdd(v, cos, hn::Mul(other, sin)), d, row + i);
+  }
 }
 
 void NormAndRotateT(const NormedHead& head, const RopeTable& rope, int64_t first_token,
                     int64_t count, float* rows) {
   const int64_t head_dim = rope.head_dim();
-  NormHeadT(head, head_dim, count, rows);
   RopeTable::Walk walk(rope, first_token);
   for (int64_t t = 0; t < count; ++t, rows += head_dim) {
-    RotateRow(walk.cos(), walk.sin(), static_cast<size_t>(head_dim), rows);
+    const float* x = head.x + t * head.stride;
+    for (int64_t channel = 0; channel < head_dim; channel += kHeadDimStep)
+      NormAndRotateGroup(head, x, head.inverse_rms[t], walk, channel, rows);
     walk.Next();
   }
 }
@@ -149,34 +158,34 @@ constexpr double kTheta = 10000.0;
 }  // namespace
 
 RopeTable::RopeTable(const TokenGrid& grid, int64_t head_dim)
-    : head_dim_(head_dim), height_(grid.height), width_(grid.width) {
+    : head_dim_(head_dim), frames_(grid.frames), height_(grid.height), width_(grid.width) {
   EQ_CHECK(head_dim > 0 && head_dim % kHeadDimStep == 0 && head_dim <= kMaxHeadDim, "head_dim {}",
            head_dim);
   const int64_t small = 2 * (head_dim / 6);
   const int64_t channels[] = {head_dim - 2 * small, small, small};
   const int64_t positions[] = {grid.frames, grid.height, grid.width};
-  int64_t begin = 0;
-  for (int a = 0; a < 3; ++a) {
+  for (int64_t a = 0, first = 0; a < 3; first += channels[a++]) {
     Axis& axis = axes_[a];
-    axis.begin = begin;
+    axis.first = first;
     axis.channels = channels[a];
-    axis.positions = positions[a];
-    axis.cos = AlignedBuffer<float>(axis.positions * axis.channels);
-    axis.sin = AlignedBuffer<float>(axis.positions * axis.channels);
+    axis.begin = first / kHeadDimStep * kHeadDimStep;
+    axis.end = RoundUp(first + channels[a], kHeadDimStep);
+    const int64_t stride = axis.end - axis.begin;
+    axis.cos = AlignedBuffer<float>::Zeroed(positions[a] * stride);
+    axis.sin = AlignedBuffer<float>::Zeroed(positions[a] * stride);
     for (int64_t i = 0; i < axis.channels; i += 2) {
       const double frequency =
           1.0 / std::pow(kTheta, static_cast<double>(i) / static_cast<double>(axis.channels));
-      for (int64_t p = 0; p < axis.positions; ++p) {
+      for (int64_t p = 0; p < positions[a]; ++p) {
         const double angle = static_cast<double>(p) * frequency;
         const auto cos = static_cast<float>(std::cos(angle));
         const auto sin = static_cast<float>(std::sin(angle));
-        const int64_t at = p * axis.channels + i;
+        const int64_t at = p * stride + first - axis.begin + i;
         axis.cos[at] = axis.cos[at + 1] = cos;
         axis.sin[at] = -sin;
         axis.sin[at + 1] = sin;
       }
     }
-    begin += axis.channels;
   }
   for (const int32_t place : PlaceOfToken(grid)) {
     const auto width = static_cast<int32_t>(width_), height = static_cast<int32_t>(height_);
@@ -186,9 +195,12 @@ RopeTable::RopeTable(const TokenGrid& grid, int64_t head_dim)
 
 void RopeTable::Angles(int64_t token, std::span<float> cos, std::span<float> sin) const {
   const Walk walk(*this, token);
-  for (size_t i = 0; i < static_cast<size_t>(head_dim_ / 2); ++i) {
-    cos[i] = walk.cos()[2 * i];
-    sin[i] = walk.sin()[2 * i + 1];
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const int64_t first = axes_[axis].first;
+    for (int64_t c = first; c < first + axes_[axis].channels; c += 2) {
+      cos[static_cast<size_t>(c / 2)] = *walk.Cos(axis, c);
+      sin[static_cast<size_t>(c / 2)] = *walk.Sin(axis, c + 1);
+    }
   }
 }
 

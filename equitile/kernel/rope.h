@@ -26,17 +26,20 @@ class RopeTable {
   // cos, sin: [head_dim / 2] of one video token.
   void Angles(int64_t token, std::span<float> cos, std::span<float> sin) const;
 
-  // cos and sin of tokens one after the other, as vectors read them: [head_dim], cosines twice
-  // each, sines as -sin, +sin.
+  // Where the angles of tokens lie, one token after the other.
   class Walk;
 
  private:
+  // Cosines twice each, sines as -sin, +sin, as vectors read them; [positions][end - begin], whole
+  // groups of 8 channels, zeros where a channel belongs to another axis. What a group needs is
+  // then the sum of its axes' numbers, which is exact: nothing is put together per token.
   struct Axis {
-    int64_t begin = 0, channels = 0, positions = 0;
-    AlignedBuffer<float> cos, sin;  // [positions][channels]
+    int64_t begin = 0, end = 0;       // channels, multiples of 8
+    int64_t first = 0, channels = 0;  // its own
+    AlignedBuffer<float> cos, sin;
   };
 
-  int64_t head_dim_ = 0, height_ = 1, width_ = 1;
+  int64_t head_dim_ = 0, frames_ = 1, height_ = 1, width_ = 1;
   Axis axes_[3];
   std::vector<std::array<int32_t, 3>> positions_;  // [tokens]; empty: at home in fhw
 };
