@@ -22,12 +22,10 @@ class RopeTable::Walk {
   Walk(const RopeTable& table, int64_t token) : table_(table), token_(token) {
     if (!table.positions_.empty()) {
       at_ = table.positions_[static_cast<size_t>(token)];
-    } else {  // a third of the time of 64 bits, and rows may come one by one
-      const auto width = static_cast<uint32_t>(table.width_);
-      const auto height = static_cast<uint32_t>(table.height_);
-      const uint32_t row = static_cast<uint32_t>(token) / width;
-      at_ = {static_cast<int32_t>(row / height), static_cast<int32_t>(row % height),
-             static_cast<int32_t>(static_cast<uint32_t>(token) % width)};
+    } else {
+      const int64_t row = token / table.width_;
+      at_ = {static_cast<int32_t>(row / table.height_), static_cast<int32_t>(row % table.height_),
+             static_cast<int32_t>(token % table.width_)};
     }
     for (size_t axis = 0; axis < 3; ++axis) Point(axis);
   }
@@ -89,10 +87,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DR = hn::CappedTag<float, kHeadDimStep>;
 using VR = hn::Vec<DR>;
 inline constexpr size_t kLanes = hn::MaxLanes(DR());
+inline constexpr size_t kGroupVecs = kHeadDimStep / kLanes;
 
-HWY_INLINE VR Normed(const NormedHead& head, const float* x, VR inverse, size_t i) {
+HWY_INLINE VR Normed(const float* x, VR inverse, const float* weight) {
   const DR d;
-  return hn::Mul(hn::Mul(hn::LoadU(d, x + i), inverse), hn::LoadU(d, head.weight + i));
+  return hn::Mul(hn::Mul(hn::LoadU(d, x), inverse), hn::LoadU(d, weight));
 }
 
 void NormHeadT(const NormedHead& head, int64_t head_dim, int64_t count, float* rows) {
@@ -101,46 +100,53 @@ void NormHeadT(const NormedHead& head, int64_t head_dim, int64_t count, float* r
     const float* x = head.x + t * head.stride;
     const VR inverse = hn::Set(d, head.inverse_rms[t]);
     for (size_t i = 0; i < static_cast<size_t>(head_dim); i += kLanes) {
-      hn::StoreU(Normed(head, x, inverse, i), d, rows + i);
+      hn::StoreU(Normed(x + i, inverse, head.weight + i), d, rows + i);
     }
   }
 }
 
-// 8 channels of one row: (a, b) -> (a cos - b sin, b cos + a sin), where the second factor's
-// product is rounded and the first is fused.
-HWY_INLINE void NormAndRotateGroup(const NormedHead& head, const float* x, float inverse_rms,
-                                   const RopeTable::Walk& walk, int64_t channel, float* row) {
+// 8 channels of all heads of a token: (a, b) -> (a cos - b sin, b cos + a sin), where the second
+// factor's product is rounded and the first is fused.
+HWY_INLINE void RotateGroup(const NormedHeads& heads, const RopeTable::Walk& walk, int64_t channel,
+                            int64_t head_dim, float inverse_rms, float* x) {
   const DR d;
   const VR inverse = hn::Set(d, inverse_rms);
   size_t first = 0;
   while (!walk.Has(first, channel)) ++first;
-  for (size_t lane = 0; lane < kHeadDimStep; lane += kLanes) {
-    const size_t i = static_cast<size_t>(channel) + lane;
-    const auto at = static_cast<int64_t>(i);
-    VR cos = hn::LoadU(d, walk.Cos(first, at)), sin = hn::LoadU(d, walk.Sin(first, at));
+  VR cos[kGroupVecs], sin[kGroupVecs];
+  for (size_t v = 0; v < kGroupVecs; ++v) {
+    const int64_t at = channel + static_cast<int64_t>(v * kLanes);
+    cos[v] = hn::LoadU(d, walk.Cos(first, at));
+    sin[v] = hn::LoadU(d, walk.Sin(first, at));
     for (size_t axis = first + 1; axis < 3 && walk.Has(axis, channel); ++axis) {
-      cos = hn::Or(cos, hn::LoadU(d, walk.Cos(axis, at)));
-      sin = hn::Or(sin, hn::LoadU(d, walk.Sin(axis, at)));
+      cos[v] = hn::Or(cos[v], hn::LoadU(d, walk.Cos(axis, at)));
+      sin[v] = hn::Or(sin[v], hn::LoadU(d, walk.Sin(axis, at)));
     }
-    const VR v = Normed(head, x, inverse, i);
+  }
+  for (int64_t head = 0; head < heads.heads; ++head) {
+    float* const to = x + head * head_dim + channel;
+    const float* const weight = heads.weight + head * head_dim + channel;
+    VR rotated[kGroupVecs];
+    for (size_t v = 0; v < kGroupVecs; ++v) {
+      const VR normed = Normed(to + v * kLanes, inverse, weight + v * kLanes);
 #if HWY_TARGET == HWY_SCALAR
-    const VR other = Normed(head, x, inverse, i ^ 1);
+      const VR other = Normed(to + (v ^ 1), inverse, weight + (v ^ 1));
 #else
-    const VR other = hn::Reverse2(d, v);
+      const VR other = hn::Reverse2(d, normed);
 #endif
-    hn::StoreU(hn::MulAdd(v, cos, hn::Mul(other, sin)), d, row + i);
+      rotated[v] = hn::MulAdd(normed, cos[v], hn::Mul(other, sin[v]));
+    }
+    for (size_t v = 0; v < kGroupVecs; ++v) hn::StoreU(rotated[v], d, to + v * kLanes);
   }
 }
 
-void NormAndRotateT(const NormedHead& head, const RopeTable& rope, int64_t first_token,
-                    int64_t count, float* rows) {
+void NormAndRotateT(const NormedHeads& heads, const RopeTable& rope, int64_t first_token,
+                    int64_t count) {
   const int64_t head_dim = rope.head_dim();
   RopeTable::Walk walk(rope, first_token);
-  for (int64_t t = 0; t < count; ++t, rows += head_dim) {
-    const float* x = head.x + t * head.stride;
+  for (int64_t t = 0; t < count; ++t, walk.Next()) {
     for (int64_t channel = 0; channel < head_dim; channel += kHeadDimStep)
-      NormAndRotateGroup(head, x, head.inverse_rms[t], walk, channel, rows);
-    walk.Next();
+      RotateGroup(heads, walk, channel, head_dim, heads.inverse_rms[t], heads.x + t * heads.stride);
   }
 }
 
@@ -208,9 +214,9 @@ void NormHeadRows(const NormedHead& head, int64_t head_dim, int64_t count, float
   HWY_DYNAMIC_DISPATCH(NormHeadT)(head, head_dim, count, rows);
 }
 
-void NormAndRotateRows(const NormedHead& head, const RopeTable& rope, int64_t first_token,
-                       int64_t count, float* rows) {
-  HWY_DYNAMIC_DISPATCH(NormAndRotateT)(head, rope, first_token, count, rows);
+void NormAndRotate(const NormedHeads& heads, const RopeTable& rope, int64_t first_token,
+                   int64_t count) {
+  HWY_DYNAMIC_DISPATCH(NormAndRotateT)(heads, rope, first_token, count);
 }
 
 }  // namespace equitile

@@ -1,5 +1,5 @@
 // Queries and keys on their way into attention: the RMS norm's last step and the rotation of
-// adjacent channels by the token's place in the video, for one head at a time.
+// adjacent channels by the token's place in the video.
 #pragma once
 
 #include <array>
@@ -55,9 +55,18 @@ struct NormedHead {
 // rows [count][head_dim]: normed. head_dim: a multiple of 8.
 void NormHeadRows(const NormedHead& head, int64_t head_dim, int64_t count, float* rows);
 
-// The same, then rotated. x and inverse_rms begin at the first token of the call, which is
-// `first_token` of the video.
-void NormAndRotateRows(const NormedHead& head, const RopeTable& rope, int64_t first_token,
-                       int64_t count, float* rows);
+// All heads of consecutive tokens.
+struct NormedHeads {
+  float* x = nullptr;  // [tokens], `stride` floats apart, [heads][head_dim] each
+  int64_t stride = 0;
+  int64_t heads = 1;
+  const float* inverse_rms = nullptr;  // [tokens]
+  const float* weight = nullptr;       // [heads][head_dim]
+};
+
+// x * inverse_rms * weight, then rotated, where they lie. x and inverse_rms begin at the first
+// token of the call, which is `first_token` of the video.
+void NormAndRotate(const NormedHeads& heads, const RopeTable& rope, int64_t first_token,
+                   int64_t count);
 
 }  // namespace equitile

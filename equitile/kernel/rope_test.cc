@@ -64,25 +64,29 @@ TEST_P(RopeTest, NormAndRotationAgainstDouble) {
     const RopeTable rope(grid, head_dim);
     const int64_t tokens = grid.VideoTokens(), stride = 3 * head_dim + 1;
     const auto x = Random(tokens * stride, 1), inverse = Random(tokens, 2),
-               weight = Random(head_dim, 3);
-    std::vector<float> rows(static_cast<size_t>(tokens * head_dim));
-    const NormedHead head = {x.data(), stride, inverse.data(), weight.data()};
-    NormAndRotateRows(head, rope, 0, tokens, rows.data());
+               weight = Random(2 * head_dim, 3);
+    // Two heads; the second is looked at.
+    std::vector<float> rows = x;
+    NormAndRotate({rows.data(), stride, 2, inverse.data(), weight.data()}, rope, 0, tokens);
     for (int64_t t = 0; t < tokens; ++t) {
       for (int64_t pair = 0; pair < head_dim / 2; ++pair) {
         auto normed = [&](int64_t c) {
-          return static_cast<double>(x[static_cast<size_t>(t * stride + c)]) *
-                 inverse[static_cast<size_t>(t)] * weight[static_cast<size_t>(c)];
+          return static_cast<double>(x[static_cast<size_t>(t * stride + head_dim + c)]) *
+                 inverse[static_cast<size_t>(t)] * weight[static_cast<size_t>(head_dim + c)];
         };
         const double a = normed(2 * pair), b = normed(2 * pair + 1);
         const double angle = AngleOf(pair, head_dim, t / 35, t / 7 % 5, t % 7);
-        const float* row = rows.data() + t * head_dim + 2 * pair;
+        const float* row = rows.data() + t * stride + head_dim + 2 * pair;
         // Two products for the norm, one rounded cosine or sine, a product and a sum.
         const double tolerance = 6.0 * kU * (std::fabs(a) + std::fabs(b)) + 1e-30;
         ASSERT_NEAR(row[0], a * std::cos(angle) - b * std::sin(angle), tolerance)
             << head_dim << ": token " << t << " pair " << pair;
         ASSERT_NEAR(row[1], a * std::sin(angle) + b * std::cos(angle), tolerance)
             << head_dim << ": token " << t << " pair " << pair;
+      }
+      for (int64_t c = 2 * head_dim; c < stride; ++c) {
+        const auto beyond = static_cast<size_t>(t * stride + c);
+        ASSERT_EQ(rows[beyond], x[beyond]);
       }
     }
   }
@@ -95,14 +99,12 @@ TEST_P(RopeTest, TokensDoNotDependOnTheCall) {
   const int64_t tokens = grid.VideoTokens();
   const auto x = Random(tokens * kHeadDim, 1), inverse = Random(tokens, 2),
              weight = Random(kHeadDim, 3);
-  std::vector<float> whole(x.size()), parts(x.size());
-  const NormedHead head = {x.data(), kHeadDim, inverse.data(), weight.data()};
-  NormAndRotateRows(head, rope, 0, tokens, whole.data());
+  std::vector<float> whole = x, parts = x;
+  NormAndRotate({whole.data(), kHeadDim, 1, inverse.data(), weight.data()}, rope, 0, tokens);
   for (int64_t begin = 0; begin < tokens; begin += 4) {
-    const NormedHead part = {x.data() + begin * kHeadDim, kHeadDim, inverse.data() + begin,
-                             weight.data()};
-    NormAndRotateRows(part, rope, begin, std::min<int64_t>(4, tokens - begin),
-                      parts.data() + begin * kHeadDim);
+    NormAndRotate(
+        {parts.data() + begin * kHeadDim, kHeadDim, 1, inverse.data() + begin, weight.data()}, rope,
+        begin, std::min<int64_t>(4, tokens - begin));
   }
   EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0);
 }
@@ -119,16 +121,16 @@ TEST_P(RopeTest, OrdersAtHomeTurnByPlace) {
     const int64_t tokens = grid.VideoTokens();
     const auto x = Random(tokens * kHeadDim, 1), inverse = Random(tokens, 2),
                weight = Random(kHeadDim, 3);
-    std::vector<float> rows(x.size()), row(kHeadDim);
+    std::vector<float> rows = x;
     for (int64_t begin = 0; begin < tokens; begin += 7) {
-      const NormedHead part = {x.data() + begin * kHeadDim, kHeadDim, inverse.data() + begin,
-                               weight.data()};
-      NormAndRotateRows(part, rope, begin, std::min<int64_t>(7, tokens - begin),
-                        rows.data() + begin * kHeadDim);
+      NormAndRotate(
+          {rows.data() + begin * kHeadDim, kHeadDim, 1, inverse.data() + begin, weight.data()},
+          rope, begin, std::min<int64_t>(7, tokens - begin));
     }
     for (int64_t t = 0; t < tokens; ++t) {
-      const NormedHead one = {x.data() + t * kHeadDim, kHeadDim, inverse.data() + t, weight.data()};
-      NormAndRotateRows(one, natural, places[static_cast<size_t>(t)], 1, row.data());
+      std::vector<float> row(x.begin() + t * kHeadDim, x.begin() + (t + 1) * kHeadDim);
+      NormAndRotate({row.data(), kHeadDim, 1, inverse.data() + t, weight.data()}, natural,
+                    places[static_cast<size_t>(t)], 1);
       EXPECT_EQ(std::memcmp(row.data(), rows.data() + t * kHeadDim, kHeadDim * sizeof(float)), 0)
           << TokenOrderName(home) << " token " << t;
     }
@@ -140,9 +142,10 @@ TEST_P(RopeTest, FirstTokenIsOnlyNormed) {
   const auto x = Random(kHeadDim, 1), weight = Random(kHeadDim, 3);
   const float inverse = 0.7f;
   const NormedHead head = {x.data(), kHeadDim, &inverse, weight.data()};
-  std::vector<float> normed(x.size()), rotated(x.size());
+  std::vector<float> normed(x.size()), rotated = x;
   NormHeadRows(head, kHeadDim, 1, normed.data());
-  NormAndRotateRows(head, RopeTable(Grid(2, 2, 2), kHeadDim), 0, 1, rotated.data());
+  NormAndRotate({rotated.data(), kHeadDim, 1, &inverse, weight.data()},
+                RopeTable(Grid(2, 2, 2), kHeadDim), 0, 1);
   for (size_t i = 0; i < x.size(); ++i) {
     EXPECT_EQ(normed[i], rotated[i]);
     EXPECT_EQ(normed[i], x[i] * inverse * weight[i]);

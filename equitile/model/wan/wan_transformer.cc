@@ -62,7 +62,6 @@ class WanTransformer::Pass {
     qkv_ = model.qkv_.Get<float>(rows * 3 * d_);
     attended_ = model.attended_.Get<float>(rows * d_);
     inverse_q_.resize(static_cast<size_t>(tokens_));
-    inverse_k_.resize(static_cast<size_t>(tokens_));
     modulation_ = AlignedBuffer<float>(6 * d_);
   }
 
@@ -243,32 +242,17 @@ class WanTransformer::Pass {
     TapNorm("self.input", norm);
     auto normed = Normed(norm);
     Project(block.qkv, RowProducer(normed), qkv_, columns);
-    Statistics(qkv_, 3 * d_, inverse_q_);
-    Statistics(qkv_ + d_, 3 * d_, inverse_k_);
+    NormAndRotateAll(qkv_, block.norm_q);
+    NormAndRotateAll(qkv_ + d_, block.norm_k);
 
-    auto rotated = [&](const float* x, std::span<const float> inverse,
-                       std::span<const float> weight, int64_t lane, int64_t token, int64_t count,
-                       float* rows) {
-      const int64_t row = RowOf(lane / config_.heads, token), channel = ChannelOf(lane);
-      const NormedHead head = {.x = x + row * 3 * d_ + channel,
-                               .stride = 3 * d_,
-                               .inverse_rms = inverse.data() + row,
-                               .weight = weight.data() + channel};
-      NormAndRotateRows(head, model_.rope_, token, count, rows);
+    auto rows_of = [&](const float* x) {
+      return [this, x](int64_t lane, int64_t token, int64_t count, float* rows) {
+        const float* from = x + RowOf(lane / config_.heads, token) * 3 * d_ + ChannelOf(lane);
+        for (int64_t t = 0; t < count; ++t)
+          std::copy_n(from + t * 3 * d_, config_.head_dim, rows + t * config_.head_dim);
+      };
     };
-    auto q = Timed([&](int64_t lane, int64_t token, int64_t count, float* rows) {
-      rotated(qkv_, inverse_q_, block.norm_q, lane, token, count, rows);
-    });
-    auto k = Timed([&](int64_t lane, int64_t token, int64_t count, float* rows) {
-      rotated(qkv_ + d_, inverse_k_, block.norm_k, lane, token, count, rows);
-    });
-    auto v = [&](int64_t lane, int64_t token, int64_t count, float* rows) {
-      const float* from =
-          qkv_ + RowOf(lane / config_.heads, token) * 3 * d_ + 2 * d_ + ChannelOf(lane);
-      for (int64_t t = 0; t < count; ++t) {
-        std::copy_n(from + t * 3 * d_, config_.head_dim, rows + t * config_.head_dim);
-      }
-    };
+    auto q = rows_of(qkv_), k = rows_of(qkv_ + d_), v = rows_of(qkv_ + 2 * d_);
     TapHeads("self.q", q);
     TapHeads("self.k", k);
     TapHeads("self.v", v);
@@ -443,6 +427,29 @@ class WanTransformer::Pass {
     });
   }
 
+  // q or k of all heads, where the projection has put them. Not while attention packs its rows:
+  // each is asked for several times, by sources of masks too and in other orders of tokens, one by
+  // one.
+  void NormAndRotateAll(float* x, std::span<const float> weight) {
+    const int64_t stride = 3 * d_;
+    for (int64_t item = 0; item < items_; ++item) {
+      const Range home = pass_.home[static_cast<size_t>(item)];
+      float* const rows = x + FirstRow(item) * stride;
+      model_.pool_.ParallelFor(CeilDiv(home.size(), kStatisticsTokens), [&](int64_t task, int) {
+        const int64_t first = task * kStatisticsTokens;
+        const int64_t count = std::min(kStatisticsTokens, home.size() - first);
+        float inverse[kStatisticsTokens];
+        InverseRms(rows + first * stride, stride, d_, config_.eps, count, inverse);
+        NormAndRotate({.x = rows + first * stride,
+                       .stride = stride,
+                       .heads = config_.heads,
+                       .inverse_rms = inverse,
+                       .weight = weight.data()},
+                      model_.rope_, home.begin + first, count);
+      });
+    }
+  }
+
   int64_t FirstRow(int64_t item) const { return first_row_[static_cast<size_t>(item)]; }
   int64_t RowOf(int64_t item, int64_t token) const {
     return FirstRow(item) + token - pass_.home[static_cast<size_t>(item)].begin;
@@ -511,9 +518,9 @@ class WanTransformer::Pass {
   std::vector<int64_t> first_row_;  // [items]
   int32_t layer_ = -1;
   float *hidden_ = nullptr, *qkv_ = nullptr, *attended_ = nullptr;
-  std::vector<float> inverse_q_, inverse_k_;  // [tokens]
-  std::vector<float> temb_, tproj_;           // [D], [6][D]
-  AlignedBuffer<float> modulation_;           // [6][D], scales with 1 added
+  std::vector<float> inverse_q_;     // [tokens], of cross attention
+  std::vector<float> temb_, tproj_;  // [D], [6][D]
+  AlignedBuffer<float> modulation_;  // [6][D], scales with 1 added
   std::vector<float> tapped_;
 
   std::atomic<int64_t> fused_nanoseconds_{0};
