@@ -14,6 +14,20 @@ constexpr int64_t kBlocksAtOnce = 8;  // that a thread packs
 
 int64_t SampledOf(int64_t tokens, int64_t rows) { return std::min(tokens, rows); }
 
+// Every `step`th position from `first` on. Where the last block is too short for one, its last
+// token stands there again: no block is empty.
+void TakePart(int64_t first, int64_t step, std::vector<int32_t>& tokens, LaneKeys& keys) {
+  EQ_CHECK(keys.grid.block_tokens % (step * kStripTokens) == 0, "one in {} of blocks of {} tokens",
+           step, keys.grid.block_tokens);
+  const int64_t all = keys.grid.kv_tokens;
+  tokens.clear();
+  for (int64_t i = first; i < first + RoundUp(all, step); i += step)
+    tokens.push_back(keys.token_at_position[std::min(i, all - 1)]);
+  keys.token_at_position = tokens.data();
+  keys.grid.kv_tokens = std::ssize(tokens);
+  keys.grid.block_tokens /= step;
+}
+
 }  // namespace
 
 std::vector<int64_t> SampledPositions(const BlockGrid& grid, int64_t rows) {
@@ -31,7 +45,13 @@ void BlockErrors::Begin(Lane lane, int64_t rows) {
   lane_ = std::move(lane);
   rows_ = rows;
   const BlockGrid& grid = lane_.keys.grid;
-  packed_.Resize(grid, lane_.keys.head_dim);
+  parts_.resize(static_cast<size_t>(lane_.key_step));
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    part.keys = lane_.keys;
+    TakePart(static_cast<int64_t>(i), lane_.key_step, part.token_at_position, part.keys);
+    part.packed.Resize(part.keys.grid, part.keys.head_dim);
+  }
   errors_.assign(static_cast<size_t>(grid.QBlocks() * grid.KvBlocks()), 0);
   squares_.assign(static_cast<size_t>(grid.QBlocks()), 0);
   first_row_.assign(1, 0);
@@ -56,7 +76,13 @@ std::vector<float> BlockErrors::ErrorsOf(std::span<const int64_t> q_blocks) cons
 }
 
 int64_t BlockErrors::Bytes() const {
-  return packed_.Bytes() + static_cast<int64_t>(errors_.capacity() * sizeof(float));
+  auto bytes = static_cast<int64_t>(errors_.capacity() * sizeof(float));
+  for (const Part& part : parts_) bytes += part.packed.Bytes();
+  return bytes;
+}
+
+int64_t BlockErrors::RowsAtOnce() const {
+  return std::max<int64_t>(1, BlockPartials::kMostRows * lane_.key_step / rows_);
 }
 
 void BlockErrors::Judge(std::span<const int64_t> q_blocks, BlockPartials& partials) {
@@ -64,29 +90,32 @@ void BlockErrors::Judge(std::span<const int64_t> q_blocks, BlockPartials& partia
   std::vector<const float*> queries;
   std::vector<JudgedRow> rows;
   std::vector<int64_t> block_of;
-  const auto flush = [&] {
+  const auto flush = [&](const Part& part) {
     if (rows.empty()) return;
-    partials.Compute(packed_, queries, lane_.scale);
-    partials.AddErrors(packed_, lane_.tail, rows);
+    partials.Compute(part.packed, queries, lane_.scale);
+    partials.AddErrors(part.packed, lane_.tail, rows);
     for (size_t i = 0; i < rows.size(); ++i)
       squares_[static_cast<size_t>(block_of[i])] += double{rows[i].weight} * double{rows[i].square};
     queries.clear();
     rows.clear();
     block_of.clear();
   };
-  for (const int64_t block : q_blocks) {
-    const auto b = static_cast<size_t>(block);
-    const int64_t count = first_row_[b + 1] - first_row_[b];
-    for (int64_t row = first_row_[b]; row < first_row_[b + 1]; ++row) {
-      queries.push_back(lane_.queries[static_cast<size_t>(row)]);
-      rows.push_back({.weight = static_cast<float>(grid.QBlockTokens(block).size()) /
-                                static_cast<float>(count),
-                      .errors = errors_.data() + block * grid.KvBlocks()});
-      block_of.push_back(block);
-      if (std::ssize(rows) == BlockPartials::kMostRows) flush();
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    for (const int64_t block : q_blocks) {
+      const auto b = static_cast<size_t>(block);
+      const auto first = static_cast<size_t>(first_row_[b]);
+      const auto count = static_cast<size_t>(first_row_[b + 1]) - first;
+      for (size_t row = part; row < count; row += parts_.size()) {
+        queries.push_back(lane_.queries[first + row]);
+        rows.push_back({.weight = static_cast<float>(grid.QBlockTokens(block).size()) /
+                                  static_cast<float>(count),
+                        .errors = errors_.data() + block * grid.KvBlocks()});
+        block_of.push_back(block);
+        if (std::ssize(rows) == BlockPartials::kMostRows) flush(parts_[part]);
+      }
     }
+    flush(parts_[part]);
   }
-  flush();
 }
 
 BlockJudge::BlockJudge(ThreadPool& pool)
@@ -105,14 +134,14 @@ void BlockJudge::Pack(std::span<BlockErrors* const> lanes) {
   pool_.ParallelFor(std::ssize(lanes) * parts, [&](int64_t task, int) {
     BlockErrors& lane = *lanes[static_cast<size_t>(task / parts)];
     const int64_t first = task % parts * kBlocksAtOnce;
-    lane.packed_.Pack(lane.lane_.keys, {first, std::min(first + kBlocksAtOnce, blocks)});
+    for (BlockErrors::Part& part : lane.parts_)
+      part.packed.Pack(part.keys, {first, std::min(first + kBlocksAtOnce, blocks)});
   });
 }
 
-// A task is as many rows of blocks as have the queries that are computed together.
 void BlockJudge::Judge(std::span<BlockErrors* const> lanes, std::span<const int64_t> q_blocks) {
   if (lanes.empty() || q_blocks.empty()) return;
-  const int64_t at_once = std::max<int64_t>(1, BlockPartials::kMostRows / lanes[0]->rows_);
+  const int64_t at_once = lanes[0]->RowsAtOnce();
   const int64_t parts = CeilDiv(std::ssize(q_blocks), at_once);
   pool_.ParallelFor(std::ssize(lanes) * parts, [&](int64_t task, int thread) {
     const auto first = static_cast<size_t>(task % parts * at_once);

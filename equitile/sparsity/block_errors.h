@@ -27,6 +27,10 @@ class BlockErrors {
     std::vector<const float*> queries;
     float scale = 0;
     Tail tail = Tail::kNone;
+    // A part of the work: a block's queries in turns see one of so many positions, as if these were
+    // all keys there are. An even block is even in each part, so that none is judged worse than it
+    // is; neighbours are much alike. Blocks are a multiple of 16 times it.
+    int64_t key_step = 1;
   };
   // Not yet packed, nothing judged.
   void Begin(Lane lane, int64_t rows);
@@ -42,12 +46,20 @@ class BlockErrors {
 
  private:
   friend class BlockJudge;
+  // What some of the queries see.
+  struct Part {
+    std::vector<int32_t> token_at_position;
+    LaneKeys keys;
+    PackedLane packed;
+  };
+  // As many rows of blocks as have the queries that are computed together.
+  int64_t RowsAtOnce() const;
   void Judge(std::span<const int64_t> q_blocks, BlockPartials& partials);
 
   Lane lane_;
   int64_t rows_ = 0;
   std::vector<int64_t> first_row_;  // [q blocks + 1]: of its queries
-  PackedLane packed_;
+  std::vector<Part> parts_;         // [key_step]
   std::vector<float> errors_;
   std::vector<double> squares_;  // [q blocks]
 };

@@ -47,16 +47,17 @@ struct Lane {
   const float* Value(int64_t position) const {
     return v.data() + at[static_cast<size_t>(position)] * kDim;
   }
-  BlockErrors Begun(int64_t rows, Tail tail) const {
-    BlockErrors::Lane lane{.keys = Keys(), .queries = {}, .scale = scale, .tail = tail};
+  BlockErrors Begun(int64_t rows, Tail tail, int64_t key_step = 1) const {
+    BlockErrors::Lane lane{
+        .keys = Keys(), .queries = {}, .scale = scale, .tail = tail, .key_step = key_step};
     for (const int64_t position : SampledPositions(grid, rows))
       lane.queries.push_back(Query(position));
     BlockErrors begun;
     begun.Begin(std::move(lane), rows);
     return begun;
   }
-  BlockErrors Judged(int64_t rows, Tail tail, ThreadPool& pool) const {
-    BlockErrors found = Begun(rows, tail);
+  BlockErrors Judged(int64_t rows, Tail tail, ThreadPool& pool, int64_t key_step = 1) const {
+    BlockErrors found = Begun(rows, tail, key_step);
     BlockErrors* const lanes[] = {&found};
     BlockJudge judge(pool);
     judge.Pack(lanes);
@@ -183,12 +184,60 @@ TEST(BlockErrors, AnEvenBlockMayBeItsMean) {
   }
 }
 
+// Each part of the keys is a lane of its own, by which some of a block's queries are judged.
+TEST(BlockErrors, PartsOfTheKeysInTurns) {
+  for (const int64_t tokens : {210, 209, 193, 1}) {
+    Lane lane(2.0f);
+    lane.grid = {.q_tokens = tokens, .kv_tokens = tokens, .block_tokens = 64};
+    lane.at.resize(static_cast<size_t>(tokens));
+    std::iota(lane.at.rbegin(), lane.at.rend(), 0);
+    const int64_t blocks = lane.grid.QBlocks();
+    const std::vector<int64_t> all(kAll.begin(), kAll.begin() + blocks);
+    ThreadPool pool(2);
+    BlockJudge judge(pool);
+    for (const auto& [rows, step] : {std::pair{1, 2}, {3, 2}, {4, 1}, {4, 2}, {4, 4}, {9, 4}}) {
+      BlockErrors found = lane.Begun(rows, Tail::kMean, step);
+      BlockErrors* const lanes[] = {&found};
+      judge.Pack(lanes);
+      judge.Judge(lanes, all);
+      std::vector<float> expected(static_cast<size_t>(blocks * blocks), 0.0f);
+      for (int64_t part = 0; part < step; ++part) {
+        std::vector<int32_t> some;
+        for (int64_t i = 0; i < CeilDiv(tokens, step); ++i)
+          some.push_back(lane.at[static_cast<size_t>(std::min(step * i + part, tokens - 1))]);
+        LaneKeys keys = lane.Keys();
+        keys.token_at_position = some.data();
+        keys.grid = {.q_tokens = tokens, .kv_tokens = std::ssize(some), .block_tokens = 64 / step};
+        PackedLane packed;
+        packed.Resize(keys.grid, kDim);
+        packed.Pack(keys, {0, blocks});
+        for (int64_t block = 0; block < blocks; ++block) {
+          const Range positions = lane.grid.QBlockTokens(block);
+          const int64_t count = std::min<int64_t>(rows, positions.size());
+          for (int64_t i = part; i < count; i += step) {
+            const float* query =
+                lane.Query(positions.begin + (2 * i + 1) * positions.size() / (2 * count));
+            JudgedRow row{
+                .weight = static_cast<float>(positions.size()) / static_cast<float>(count),
+                .errors = expected.data() + block * blocks};
+            BlockPartials partials;
+            partials.Compute(packed, {&query, 1}, lane.scale);
+            partials.AddErrors(packed, Tail::kMean, {&row, 1});
+          }
+        }
+      }
+      EXPECT_EQ(found.errors(), expected) << tokens << " tokens, " << rows << " rows, " << step;
+    }
+  }
+}
+
 TEST(BlockErrors, DoNotDependOnThreadsOrWhatElseIsJudged) {
   const Lane lane(2.0f), other;
   ThreadPool one(1), three(3);
-  for (const int64_t rows : {1, 3, 32}) {
-    const BlockErrors alone = lane.Judged(rows, Tail::kMean, one);
-    BlockErrors a = other.Begun(rows, Tail::kMean), b = lane.Begun(rows, Tail::kMean);
+  for (const int64_t rows : {1, 3, 4, 32}) {
+    const int64_t step = rows == 4 ? 2 : 1;
+    const BlockErrors alone = lane.Judged(rows, Tail::kMean, one, step);
+    BlockErrors a = other.Begun(rows, Tail::kMean, step), b = lane.Begun(rows, Tail::kMean, step);
     BlockErrors* const lanes[] = {&a, &b};
     BlockJudge judge(three);
     judge.Pack(lanes);

@@ -15,9 +15,13 @@ namespace {
 // The budget in integers, so that its sum over ranks is exact: this many units for each block.
 constexpr int64_t kUnitsPerBlock = 64;
 
-// Orders are chosen by one row of blocks in so many, yet not by fewer than these; multiples of it,
-// since eight rows of blocks with four queries each fill a register tile.
+// Orders are chosen by one row of blocks in so many, in multiples of these: with four queries each
+// they fill strips. Of 72 lanes eight rows took another order than all 36 in five, and these lanes
+// need 1 % more blocks for it.
 constexpr int64_t kChoosingShare = 8, kChoosingRows = 8;
+
+// With four queries to a block each sees a quarter of the keys.
+constexpr int64_t kMostKeyStep = 4;
 
 // Tasks that each thread gets at least, if there are so many: the last ones then wait little.
 constexpr int64_t kTasksPerThread = 8;
@@ -118,7 +122,8 @@ BlockErrors::Lane ErrorMasks::LaneOf(const Rows& rows, const Rows::Candidate& ca
                                   .head_dim = context_.head_dim},
                          .queries = {},
                          .scale = scale,
-                         .tail = masks_.shape().TailOf(rows.lane)};
+                         .tail = masks_.shape().TailOf(rows.lane),
+                         .key_step = KeyStep()};
   for (const int64_t place : order.place)
     lane.queries.push_back(candidate.queries.data() + place * context_.head_dim);
   return lane;
@@ -164,9 +169,17 @@ void ErrorMasks::Judge(const SelfAttentionCall& call, std::span<Rows> lanes,
   }
 }
 
+// Every key is seen by a query of each block.
+int64_t ErrorMasks::KeyStep() const {
+  int64_t step = kMostKeyStep;
+  while (step > options_.sampled_rows || context_.grid.block_tokens % (step * kStripTokens) != 0)
+    step /= 2;
+  return step;
+}
+
 int64_t ErrorMasks::LanesAtOnce() const {
-  const int64_t tasks =
-      CeilDiv(context_.grid.QBlocks() * options_.sampled_rows, BlockPartials::kMostRows);
+  const int64_t at_once = BlockPartials::kMostRows * KeyStep();
+  const int64_t tasks = CeilDiv(context_.grid.QBlocks() * options_.sampled_rows, at_once);
   return CeilDiv(kTasksPerThread * context_.pool->Threads(), tasks);
 }
 
