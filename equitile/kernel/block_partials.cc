@@ -1,6 +1,7 @@
 #include "equitile/kernel/block_partials.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -24,20 +25,21 @@ namespace equitile {
 // Where the numbers of BlockPartials lie. Queries are the lanes of vectors, so that no sum or
 // maximum over keys, blocks or dims needs a shuffle.
 struct PartialsMemory {
-  PartialsMemory(float* base, int64_t most_strips, int64_t kv_blocks, int64_t dim)
+  PartialsMemory(float* base, int64_t most_strips, int64_t kv_blocks, int64_t dim, int64_t v_dims)
       : blocks(static_cast<size_t>(kv_blocks)),
         head_dim(static_cast<size_t>(dim)),
+        value_dims(static_cast<size_t>(v_dims)),
         q_stride(head_dim * 16),
-        out_stride(blocks * head_dim * 16),
+        out_stride(blocks * value_dims * 16),
         q(base),
         scores(q + most_strips * dim * 16),
         whole(scores + most_strips * kScoresStride),
-        top(whole + dim * 16),
+        top(whole + v_dims * 16),
         sum(top + most_strips * kv_blocks * 16),
         mean(sum + most_strips * kv_blocks * 16),
         out(mean + RoundUp(kv_blocks, 16) * 16) {}
-  static int64_t Floats(int64_t most_strips, int64_t kv_blocks, int64_t dim) {
-    return most_strips * (dim * 16 + kScoresStride + kv_blocks * (2 + dim) * 16) + dim * 16 +
+  static int64_t Floats(int64_t most_strips, int64_t kv_blocks, int64_t dim, int64_t v_dims) {
+    return most_strips * (dim * 16 + kScoresStride + kv_blocks * (2 + v_dims) * 16) + v_dims * 16 +
            RoundUp(kv_blocks, 16) * 16;
   }
   float* Top(size_t strip) const { return top + strip * blocks * 16; }
@@ -47,14 +49,14 @@ struct PartialsMemory {
   // A line beyond a power of two: both strips of a tile are written at once.
   static constexpr size_t kScoresStride = kMaxBlockTokens * 16 + 16;
 
-  size_t blocks, head_dim, q_stride, out_stride;
+  size_t blocks, head_dim, value_dims, q_stride, out_stride;
   float* q;       // [strips][head_dim][16], times scale and log2 e
   float* scores;  // [strips][tokens of a block][16], then their exponentials
-  float* whole;   // [head_dim][16]: outputs of one strip over all blocks
+  float* whole;   // [value_dims][16]: outputs of one strip over all blocks
   float* top;     // [strips][blocks][16]: the largest score of a block
   float* sum;     // [strips][blocks][16]: of 2^(score - top)
   float* mean;    // [blocks][16]: scores of the blocks' means, of one strip
-  float* out;     // [strips][blocks][head_dim][16]: of 2^(score - top) times values
+  float* out;     // [strips][blocks][value_dims][16]: of 2^(score - top) times values
 };
 
 }  // namespace equitile
@@ -161,12 +163,12 @@ HWY_NOINLINE void BlockScores(const PackedLane& lane, const PartialsMemory& memo
 template <size_t kStrips>
 HWY_NOINLINE void BlockOutputs(const PackedLane& lane, const PartialsMemory& memory,
                                Range positions, float* out) {
-  const int64_t pitch = StripPitch(lane.head_dim());
+  const int64_t pitch = StripPitch(lane.value_dims());
   const std::byte* v = lane.v() + positions.begin / kStripTokens * pitch;
-  for (size_t dim = 0; dim < memory.head_dim; dim += 16) {
+  for (size_t dim = 0; dim < memory.value_dims; dim += 16) {
     const PartialOutputs<kStrips> tile{v,   pitch,  static_cast<size_t>(positions.size()),
                                        dim, memory, out};
-    if (HWY_LIKELY(memory.head_dim - dim >= 16)) {
+    if (HWY_LIKELY(memory.value_dims - dim >= 16)) {
       ForFixedRowTiles<16>(tile);
     } else {
       ForFixedRowTiles<8>(tile);
@@ -193,7 +195,7 @@ void PartialsOf(const PackedLane& lane, const PartialsMemory& memory, size_t str
       }
     }
     BlockOutputs<kStrips>(lane, memory, positions,
-                          memory.Out(strip) + block * memory.head_dim * 16);
+                          memory.Out(strip) + block * memory.value_dims * 16);
   }
 }
 
@@ -246,7 +248,7 @@ HWY_NOINLINE RowTotals SharesOf(const PartialsMemory& memory, size_t strip) {
 HWY_NOINLINE void WholeOutputs(const PartialsMemory& memory, size_t strip) {
   constexpr size_t kVecs = 8;  // chains at a time
   const float *const factor = memory.Sum(strip), *const out = memory.Out(strip);
-  const size_t floats = memory.head_dim * 16;
+  const size_t floats = memory.value_dims * 16;
   static_assert(kVecs % kStripVecs == 0 || kStripVecs % kVecs == 0);
   for (size_t i = 0; i < floats; i += kVecs * kVecFloats) {
     VF whole[kVecs];
@@ -293,8 +295,8 @@ HWY_NOINLINE void MeanShares(const PackedLane& lane, const PartialsMemory& memor
 // Squares of what leaving block j out does, [16]: factor * out - ^p ^o - (p - ^p) O.
 HWY_NOINLINE void BlockError(const PackedLane& lane, const PartialsMemory& memory, size_t strip,
                              size_t j, bool means, float* HWY_RESTRICT error) {
-  const float* const out = memory.Out(strip) + j * memory.head_dim * 16;
-  const float* const mean_v = lane.mean_v() + j * memory.head_dim;
+  const float* const out = memory.Out(strip) + j * memory.value_dims * 16;
+  const float* const mean_v = lane.mean_v() + j * memory.value_dims;
   for (size_t v = 0; v < kStripVecs; ++v) {
     const size_t at = v * kVecFloats;
     const VF factor = hn::Load(DF(), memory.Sum(strip) + j * 16 + at);
@@ -302,7 +304,7 @@ HWY_NOINLINE void BlockError(const PackedLane& lane, const PartialsMemory& memor
     const VF mean = means ? hn::Load(DF(), memory.mean + j * 16 + at) : hn::Zero(DF());
     const VF rest = hn::Sub(share, mean);
     VF square[2] = {hn::Zero(DF()), hn::Zero(DF())};
-    for (size_t dim = 0; dim < memory.head_dim; dim += 2) {
+    for (size_t dim = 0; dim < memory.value_dims; dim += 2) {
       EQ_UNROLL
       for (size_t i = 0; i < 2; ++i) {
         const size_t d = dim + i;
@@ -316,19 +318,30 @@ HWY_NOINLINE void BlockError(const PackedLane& lane, const PartialsMemory& memor
   }
 }
 
+// Blocks whose errors are turned from lanes of queries into rows at a time.
+inline constexpr size_t kGroup = 16;
+
 void AddErrorsT(const PackedLane& lane, const PartialsMemory& memory, size_t strip, bool means,
                 JudgedRow* rows, size_t count) {
   const RowTotals totals = SharesOf(memory, strip);
   WholeOutputs(memory, strip);
   if (means) MeanShares(lane, memory, strip, totals);
-  HWY_ALIGN float each[16];
-  for (size_t j = 0; j < memory.blocks; ++j) {
-    BlockError(lane, memory, strip, j, means, each);
-    for (size_t r = 0; r < count; ++r) rows[r].errors[j] += rows[r].weight * each[r];
+  HWY_ALIGN float weight[16] = {}, each[kGroup * 16], row[16][kGroup];
+  float* to[16];
+  for (size_t r = 0; r < 16; ++r) to[r] = row[r];
+  for (size_t r = 0; r < count; ++r) weight[r] = rows[r].weight;
+  for (size_t first = 0; first < memory.blocks; first += kGroup) {
+    const size_t blocks = std::min(kGroup, memory.blocks - first);
+    for (size_t j = 0; j < blocks; ++j)
+      BlockError(lane, memory, strip, first + j, means, each + j * 16);
+    ColumnsToRows(each, weight, kGroup, to);
+    for (size_t r = 0; r < count; ++r) {
+      for (size_t j = 0; j < blocks; ++j) rows[r].errors[first + j] += row[r][j];
+    }
   }
   for (size_t v = 0; v < kStripVecs; ++v) {
     VF square = hn::Zero(DF());
-    for (size_t d = 0; d < memory.head_dim; ++d) {
+    for (size_t d = 0; d < memory.value_dims; ++d) {
       const VF x = hn::Load(DF(), memory.whole + d * 16 + v * kVecFloats);
       square = hn::MulAdd(x, x, square);
     }
@@ -350,57 +363,95 @@ HWY_EXPORT(AddErrorsT);
 
 alignas(64) constexpr float kZeroQuery[kMaxHeadDim] = {};
 
+// Of channel i: one bit of a multiplicative hash.
+constexpr auto kSigns = [] {
+  std::array<float, kMaxHeadDim> signs{};
+  for (uint32_t i = 0; i < kMaxHeadDim; ++i) signs[i] = (i * 0x9E3779B9U) >> 31 ? -1.0f : 1.0f;
+  return signs;
+}();
+
+void Fold(const float* v, int64_t head_dim, int64_t dims, float* to) {
+  for (int64_t i = 0; i < dims; ++i) to[i] = kSigns[static_cast<size_t>(i)] * v[i];
+  for (int64_t first = dims; first < head_dim; first += dims) {
+    const float* const signs = kSigns.data() + first;
+    for (int64_t i = 0; i < dims; ++i) to[i] += signs[i] * v[first + i];
+  }
+}
+
 }  // namespace
 
-void PackedLane::Resize(const BlockGrid& grid, int64_t head_dim) {
+void PackedLane::Resize(const BlockGrid& grid, int64_t head_dim, int64_t value_dims) {
   EQ_CHECK(head_dim > 0 && head_dim % kHeadDimStep == 0 && head_dim <= kMaxHeadDim, "head_dim {}",
            head_dim);
+  EQ_CHECK(value_dims > 0 && value_dims % kHeadDimStep == 0 && head_dim % value_dims == 0,
+           "{} of {} dims", value_dims, head_dim);
   grid_ = grid;
   head_dim_ = head_dim;
+  value_dims_ = value_dims;
   const int64_t strips = CeilDiv(grid.kv_tokens, kStripTokens), blocks = grid.KvBlocks();
   k_.Get<std::byte>(strips * StripPitch(head_dim));
-  v_.Get<std::byte>(strips * StripPitch(head_dim));
+  v_.Get<std::byte>(strips * StripPitch(value_dims));
   mean_k_.Get<std::byte>(CeilDiv(blocks, kStripTokens) * StripBytes(head_dim));
-  mean_v_.Get<float>(blocks * head_dim);
+  mean_v_.Get<float>(blocks * value_dims);
 }
 
 void PackedLane::Pack(const LaneKeys& keys, Range blocks) {
-  const int64_t pitch = StripPitch(head_dim_), per_block = grid_.block_tokens / kStripTokens;
+  const int64_t per_block = grid_.block_tokens / kStripTokens;
   const Range strips{blocks.begin * per_block,
                      std::min(blocks.end * per_block, CeilDiv(grid_.kv_tokens, kStripTokens))};
-  const auto pack = [&](const float* rows, StripLayout layout, std::byte* to) {
-    const TokenSource source(ConstView(rows, {1, grid_.kv_tokens, 1, head_dim_}));
-    PackStrips({.layout = layout,
-                .source = &source,
+  const Range positions{strips.begin * kStripTokens,
+                        std::min(strips.end * kStripTokens, grid_.kv_tokens)};
+  PackArgs args{.layout = StripLayout::kKey,
+                .source = nullptr,
                 .lanes = {},
                 .lane = 0,
                 .tokens = grid_.kv_tokens,
                 .head_dim = head_dim_,
                 .token_at_position = keys.token_at_position,
                 .strips = strips,
-                .pitch = pitch},
-               to + strips.begin * pitch);
-  };
-  std::byte *const k = k_.Data<std::byte>(), *const v = v_.Data<std::byte>();
-  pack(keys.k, StripLayout::kKey, k);
-  pack(keys.v, StripLayout::kValue, v);
-  const auto means = [&](std::byte* packed, float* to) {
+                .pitch = StripPitch(head_dim_)};
+  // [positions of these blocks][value_dims]
+  std::vector<float> folded;
+  TokenSource k(ConstView(keys.k, {1, grid_.kv_tokens, 1, head_dim_})), v(k);
+  std::byte *const k_strips = k_.Data<std::byte>(), *const v_strips = v_.Data<std::byte>();
+  args.source = &k;
+  PackStrips(args, k_strips + strips.begin * args.pitch);
+  args.layout = StripLayout::kValue;
+  args.pitch = StripPitch(value_dims_);
+  args.head_dim = value_dims_;
+  if (value_dims_ == head_dim_) {
+    v = TokenSource(ConstView(keys.v, {1, grid_.kv_tokens, 1, head_dim_}));
+  } else {
+    folded.resize(static_cast<size_t>(positions.size() * value_dims_));
+    for (int64_t p = positions.begin; p < positions.end; ++p) {
+      Fold(keys.v + keys.token_at_position[p] * head_dim_, head_dim_, value_dims_,
+           folded.data() + (p - positions.begin) * value_dims_);
+    }
+    v = TokenSource(ConstView(folded.data(), {1, positions.size(), 1, value_dims_}));
+    args.tokens = positions.size();
+    args.token_at_position = nullptr;
+    args.strips = {0, strips.size()};
+  }
+  args.source = &v;
+  PackStrips(args, v_strips + strips.begin * args.pitch);
+
+  const auto means = [&](std::byte* packed, int64_t dims, float* to) {
     std::vector<const std::byte*> table(static_cast<size_t>(strips.end), nullptr);
     for (int64_t i = strips.begin; i < strips.end; ++i)
-      table[static_cast<size_t>(i)] = packed + i * pitch;
+      table[static_cast<size_t>(i)] = packed + i * StripPitch(dims);
     const TokenSource source(StripTable{.strips = table, .strips_per_lane = strips.end});
     BlockMeans({.source = &source,
                 .lanes = {},
                 .lane = 0,
                 .grid = grid_,
-                .head_dim = head_dim_,
+                .head_dim = dims,
                 .blocks = blocks,
-                .stride = head_dim_},
+                .stride = dims},
                to);
   };
-  means(v, mean_v_.Data<float>() + blocks.begin * head_dim_);
+  means(v_strips, value_dims_, mean_v_.Data<float>() + blocks.begin * value_dims_);
   std::vector<float> rows(static_cast<size_t>(blocks.size() * head_dim_));
-  means(k, rows.data());
+  means(k_strips, head_dim_, rows.data());
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     auto* const strip = reinterpret_cast<float*>(mean_k_.Data<std::byte>() +
                                                  block / kStripTokens * StripBytes(head_dim_));
@@ -422,9 +473,10 @@ void BlockPartials::Compute(const PackedLane& lane, std::span<const float* const
   EQ_CHECK(rows_ > 0 && rows_ <= kMostRows, "{} rows", rows_);
   blocks_ = lane.grid().KvBlocks();
   head_dim_ = lane.head_dim();
+  value_dims_ = lane.value_dims();
   const PartialsMemory memory(
-      buffer_.Get<float>(PartialsMemory::Floats(kMostStrips, blocks_, head_dim_)), kMostStrips,
-      blocks_, head_dim_);
+      buffer_.Get<float>(PartialsMemory::Floats(kMostStrips, blocks_, head_dim_, value_dims_)),
+      kMostStrips, blocks_, head_dim_, value_dims_);
   const float* rows[kMostRows];
   std::fill(std::ranges::copy(queries, rows).out, rows + kMostRows, kZeroQuery);
   HWY_DYNAMIC_DISPATCH(ComputeT)
@@ -433,7 +485,7 @@ void BlockPartials::Compute(const PackedLane& lane, std::span<const float* const
 
 float BlockPartials::Log2Sum(int64_t row, int64_t block) const {
   const PartialsMemory memory(const_cast<float*>(buffer_.Data<float>()), kMostStrips, blocks_,
-                              head_dim_);
+                              head_dim_, value_dims_);
   const auto strip = static_cast<size_t>(row / kStripTokens);
   const int64_t at = block * 16 + row % kStripTokens;
   return memory.Top(strip)[at] + std::log2(memory.Sum(strip)[at]);
@@ -441,16 +493,16 @@ float BlockPartials::Log2Sum(int64_t row, int64_t block) const {
 
 float BlockPartials::Output(int64_t row, int64_t block, int64_t dim) const {
   const PartialsMemory memory(const_cast<float*>(buffer_.Data<float>()), kMostStrips, blocks_,
-                              head_dim_);
+                              head_dim_, value_dims_);
   const auto strip = static_cast<size_t>(row / kStripTokens);
   const int64_t in_strip = row % kStripTokens;
-  return memory.Out(strip)[(block * head_dim_ + dim) * 16 + in_strip] /
+  return memory.Out(strip)[(block * value_dims_ + dim) * 16 + in_strip] /
          memory.Sum(strip)[block * 16 + in_strip];
 }
 
 void BlockPartials::AddErrors(const PackedLane& lane, Tail tail, std::span<JudgedRow> rows) {
   EQ_CHECK(std::ssize(rows) == rows_, "{} rows of {}", rows.size(), rows_);
-  const PartialsMemory memory(buffer_.Data<float>(), kMostStrips, blocks_, head_dim_);
+  const PartialsMemory memory(buffer_.Data<float>(), kMostStrips, blocks_, head_dim_, value_dims_);
   for (size_t first = 0; first < rows.size(); first += 16) {
     HWY_DYNAMIC_DISPATCH(AddErrorsT)
     (lane, memory, first / 16, tail == Tail::kMean, rows.data() + first,

@@ -27,16 +27,20 @@ struct LaneKeys {
 // serves all lanes.
 class PackedLane {
  public:
-  // Room for a lane of this shape; its blocks are then to be packed.
-  void Resize(const BlockGrid& grid, int64_t head_dim);
+  // Room for a lane of this shape; its blocks are then to be packed. value_dims: head_dim, or a
+  // divisor of it, a multiple of 8: values are then folded, each number the sum of head_dim /
+  // value_dims others with fixed random signs. That keeps lengths of vectors, but for an error of
+  // sqrt(2 / value_dims) in their squares: enough for errors, no output.
+  void Resize(const BlockGrid& grid, int64_t head_dim, int64_t value_dims);
   // Threads may pack different blocks at the same time.
   void Pack(const LaneKeys& keys, Range blocks);
 
   const BlockGrid& grid() const { return grid_; }
   int64_t head_dim() const { return head_dim_; }
+  int64_t value_dims() const { return value_dims_; }
   int64_t Bytes() const { return k_.Bytes() + v_.Bytes() + mean_k_.Bytes() + mean_v_.Bytes(); }
 
-  // Strips of positions, StripPitch apart.
+  // Strips of positions, StripPitch of head_dim and of value_dims apart.
   const std::byte* k() const { return k_.Data<std::byte>(); }
   const std::byte* v() const { return v_.Data<std::byte>(); }
   // Means of blocks: of keys as strips of 16 blocks, StripBytes apart; of values
@@ -46,7 +50,7 @@ class PackedLane {
 
  private:
   BlockGrid grid_;
-  int64_t head_dim_ = 0;
+  int64_t head_dim_ = 0, value_dims_ = 0;
   GrowingBuffer k_, v_, mean_k_, mean_v_;
 };
 
@@ -82,7 +86,7 @@ class BlockPartials {
   int64_t Bytes() const { return buffer_.Bytes(); }
 
  private:
-  int64_t rows_ = 0, blocks_ = 0, head_dim_ = 0;
+  int64_t rows_ = 0, blocks_ = 0, head_dim_ = 0, value_dims_ = 0;
   GrowingBuffer buffer_;
 };
 

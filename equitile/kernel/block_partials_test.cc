@@ -57,9 +57,9 @@ struct Lane {
   std::vector<float> q, k, v;
 };
 
-PackedLane Packed(const Lane& lane) {
+PackedLane Packed(const Lane& lane, int64_t value_dims = 0) {
   PackedLane packed;
-  packed.Resize(lane.grid, lane.shape.head_dim);
+  packed.Resize(lane.grid, lane.shape.head_dim, value_dims == 0 ? lane.shape.head_dim : value_dims);
   const int64_t blocks = lane.grid.KvBlocks();
   packed.Pack(lane.Keys(), {blocks / 2, blocks});  // in any order
   packed.Pack(lane.Keys(), {0, blocks / 2});
@@ -187,6 +187,37 @@ TEST_P(BlockPartialsTest, ErrorsAreTheFormula) {
       }
     }
   }
+}
+
+// Folding is linear and keeps squares on average: a lane whose values have one channel each in
+// every group of dims gives the same errors as one that is not folded.
+TEST_P(BlockPartialsTest, FoldedValuesKeepTheirLengths) {
+  Lane lane({.tokens = 333, .block_tokens = 64, .head_dim = 64, .rows = 20});
+  const auto blocks = static_cast<size_t>(lane.grid.KvBlocks());
+  const auto errors_of = [&](int64_t value_dims) {
+    std::vector<float> errors(20 * blocks + 20, 0.0f);
+    std::vector<JudgedRow> rows(20);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i].errors = errors.data() + i * blocks;
+    const PackedLane packed = Packed(lane, value_dims);
+    EXPECT_EQ(packed.value_dims(), value_dims);
+    BlockPartials partials;
+    partials.Compute(packed, lane.Queries(), lane.Scale());
+    partials.AddErrors(packed, Tail::kMean, rows);
+    for (size_t i = 0; i < rows.size(); ++i) errors[20 * blocks + i] = rows[i].square;
+    return errors;
+  };
+  const std::vector<float> whole = errors_of(64), some = errors_of(16);
+  const auto sum = [](const std::vector<float>& x) {
+    return std::accumulate(x.begin(), x.end(), 0.0);
+  };
+  EXPECT_NE(whole, some);
+  EXPECT_NEAR(sum(some) / sum(whole), 1, std::sqrt(2.0 / 16));
+  // Channels 0, 17, 34, 51, ...: none meets another.
+  for (size_t i = 0; i < lane.v.size(); ++i)
+    if (i % 64 % 16 != i % 64 / 16) lane.v[i] = 0;
+  const std::vector<float> apart = errors_of(64), folded = errors_of(16);
+  for (size_t i = 0; i < apart.size(); ++i)
+    EXPECT_NEAR(folded[i], apart[i], 1e-5f * (1 + apart[i]));
 }
 
 // A row's bits are the same alone and among others, at any place, in memory that was used before.

@@ -50,7 +50,8 @@ void BlockErrors::Begin(Lane lane, int64_t rows) {
     Part& part = parts_[i];
     part.keys = lane_.keys;
     TakePart(static_cast<int64_t>(i), lane_.key_step, part.token_at_position, part.keys);
-    part.packed.Resize(part.keys.grid, part.keys.head_dim);
+    const int64_t dim = part.keys.head_dim;
+    part.packed.Resize(part.keys.grid, dim, lane_.value_dims == 0 ? dim : lane_.value_dims);
   }
   errors_.assign(static_cast<size_t>(grid.QBlocks() * grid.KvBlocks()), 0);
   squares_.assign(static_cast<size_t>(grid.QBlocks()), 0);

@@ -31,6 +31,8 @@ class BlockErrors {
     // all keys there are. An even block is even in each part, so that none is judged worse than it
     // is; neighbours are much alike. Blocks are a multiple of 16 times it.
     int64_t key_step = 1;
+    // Values are folded to so many dims (PackedLane); 0: they are not.
+    int64_t value_dims = 0;
   };
   // Not yet packed, nothing judged.
   void Begin(Lane lane, int64_t rows);

@@ -209,7 +209,7 @@ TEST(BlockErrors, PartsOfTheKeysInTurns) {
         keys.token_at_position = some.data();
         keys.grid = {.q_tokens = tokens, .kv_tokens = std::ssize(some), .block_tokens = 64 / step};
         PackedLane packed;
-        packed.Resize(keys.grid, kDim);
+        packed.Resize(keys.grid, kDim, kDim);
         packed.Pack(keys, {0, blocks});
         for (int64_t block = 0; block < blocks; ++block) {
           const Range positions = lane.grid.QBlockTokens(block);

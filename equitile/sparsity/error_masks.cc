@@ -23,6 +23,10 @@ constexpr int64_t kChoosingShare = 8, kChoosingRows = 8;
 // With four queries to a block each sees a quarter of the keys.
 constexpr int64_t kMostKeyStep = 4;
 
+// With so many dims the partial outputs of a strip stay in L2 for some hundred blocks, and the
+// squares of errors are right to a fourth, before they are added up over queries.
+constexpr int64_t kMostValueDims = 32;
+
 // Tasks that each thread gets at least, if there are so many: the last ones then wait little.
 constexpr int64_t kTasksPerThread = 8;
 
@@ -123,7 +127,8 @@ BlockErrors::Lane ErrorMasks::LaneOf(const Rows& rows, const Rows::Candidate& ca
                          .queries = {},
                          .scale = scale,
                          .tail = masks_.shape().TailOf(rows.lane),
-                         .key_step = KeyStep()};
+                         .key_step = KeyStep(),
+                         .value_dims = ValueDims()};
   for (const int64_t place : order.place)
     lane.queries.push_back(candidate.queries.data() + place * context_.head_dim);
   return lane;
@@ -175,6 +180,10 @@ int64_t ErrorMasks::KeyStep() const {
   while (step > options_.sampled_rows || context_.grid.block_tokens % (step * kStripTokens) != 0)
     step /= 2;
   return step;
+}
+
+int64_t ErrorMasks::ValueDims() const {
+  return context_.head_dim % kMostValueDims == 0 ? kMostValueDims : context_.head_dim;
 }
 
 int64_t ErrorMasks::LanesAtOnce() const {

@@ -72,6 +72,7 @@ class ErrorMasks final : public MaskSource {
   int64_t LanesAtOnce() const;
   // How many of a block's keys a query is spared (BlockErrors::Lane).
   int64_t KeyStep() const;
+  int64_t ValueDims() const;
   void Gather(const SelfAttentionCall& call, int64_t lane, Rows& rows) const;
   // All of them the first time; then the one that the lane has taken.
   std::vector<size_t> OrdersToJudge(int32_t layer, int64_t lane) const;

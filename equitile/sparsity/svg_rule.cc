@@ -49,7 +49,7 @@ double SquareError(const SvgSample& sample, const BlockMask& mask, const TokenGr
                       .grid = mask.grid(),
                       .head_dim = static_cast<int64_t>(dim)};
   PackedLane lane;
-  lane.Resize(keys.grid, keys.head_dim);
+  lane.Resize(keys.grid, keys.head_dim, keys.head_dim);
   pool.ParallelFor(mask.KvBlocks(), [&](int64_t j, int) { lane.Pack(keys, {j, j + 1}); });
   const int64_t rows = std::ssize(sample.tokens), at_once = BlockPartials::kMostRows;
   std::vector<double> errors(sample.tokens.size(), 0);
