@@ -246,6 +246,33 @@ TEST_P(BlockPartialsTest, RowsDependOnNoOtherRow) {
   }
 }
 
+// Masks are made of these numbers: targets that give a video the same bits give the same masks.
+TEST(BlockPartials, FusedTargetsAgree) {
+  const Target own = ActiveTarget();
+  for (const Shape& shape : kShapes) {
+    const Lane lane(shape);
+    const auto rows = static_cast<size_t>(shape.rows);
+    const auto blocks = static_cast<size_t>(lane.grid.KvBlocks());
+    std::vector<std::vector<float>> found;
+    for (const Target target : {Target::kAvx2, Target::kAvx512}) {
+      if (!TargetSupported(target)) continue;
+      SetTarget(target);
+      std::vector<float> errors(rows * blocks, 0.0f);
+      std::vector<JudgedRow> judged(rows);
+      for (size_t r = 0; r < rows; ++r) judged[r].errors = errors.data() + r * blocks;
+      const PackedLane packed = Packed(lane, 8);
+      BlockPartials partials;
+      partials.Compute(packed, lane.Queries(), lane.Scale());
+      partials.AddErrors(packed, Tail::kMean, judged);
+      for (const JudgedRow& row : judged) errors.push_back(row.square);
+      found.push_back(std::move(errors));
+    }
+    SetTarget(own);
+    if (found.size() < 2) GTEST_SKIP() << "this machine lacks one of the two";
+    EXPECT_EQ(found[0], found[1]) << shape.tokens;
+  }
+}
+
 TEST_P(BlockPartialsTest, WhatIsNotFiniteShows) {
   const float bad[] = {NAN, INFINITY, -INFINITY};
   for (const float value : bad) {

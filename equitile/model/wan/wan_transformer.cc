@@ -80,12 +80,11 @@ class WanTransformer::Pass {
   double Now() const { return pass_.now ? pass_.now() : NowSeconds(); }
 
   // A producer whose seconds, summed over threads, are counted where times are asked for. By this
-  // machine's clock: the rank's is for its calling thread. Rows that come one by one, as in another
-  // order of tokens, are not counted: the clock would take as long as they do.
+  // machine's clock: the rank's is for its calling thread.
   template <typename Produce>
   auto Timed(Produce produce) {
     return [this, produce](int64_t lane, int64_t first, int64_t count, float* rows) {
-      if (pass_.times == nullptr || count == 1) return produce(lane, first, count, rows);
+      if (pass_.times == nullptr) return produce(lane, first, count, rows);
       const double start = NowSeconds();
       produce(lane, first, count, rows);
       fused_nanoseconds_ += static_cast<int64_t>((NowSeconds() - start) * 1e9);
