@@ -113,7 +113,10 @@ TEST_P(ExecutorInIntegers, GivesTheBitsOfOneCallFromAwkwardHomes) {
 INSTANTIATE_TEST_SUITE_P(Ranks, ExecutorInIntegers, ::testing::Values(1, 2, 3, 5),
                          [](const auto& info) { return std::to_string(info.param); });
 
-TEST(ExecutorInIntegersBytes, AreWhatThePlanSays) {
+class ExecutorInIntegersBytes : public ::testing::TestWithParam<TokenOrder> {};
+
+// In another order than the homes' a token travels alone, with its own scale: the same bytes.
+TEST_P(ExecutorInIntegersBytes, AreWhatThePlanSays) {
   const ExecCase test = {
       .name = "Even",
       .lanes = {.batch = 1, .heads = 4},
@@ -121,8 +124,8 @@ TEST(ExecutorInIntegersBytes, AreWhatThePlanSays) {
       .head_dim = 64,
       .mask = BlockMask::Dense({.batch = 1, .heads = 4},
                                {.q_tokens = 512, .kv_tokens = 512, .block_tokens = 64}),
-      .token_grid = {},
-      .orders = {}};
+      .token_grid = {.frames = 8, .height = 8, .width = 8},
+      .orders = std::vector<TokenOrder>(4, GetParam())};
   const ExecWorkload workload(test);
   const Plan plan = MakePlan("ulysses", test.Masks(), workload.Options(4));
   int64_t last = 0;
@@ -138,6 +141,10 @@ TEST(ExecutorInIntegersBytes, AreWhatThePlanSays) {
     last = sent;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Orders, ExecutorInIntegersBytes,
+                         ::testing::Values(ParseTokenOrder("fhw"), ParseTokenOrder("hwf")),
+                         [](const auto& info) { return TokenOrderName(info.param); });
 
 TEST(ExecutorInIntegersWire, RoundsNothingTwice) {
   const auto cases = AwkwardCases();

@@ -17,9 +17,9 @@
 namespace equitile {
 
 // Bytes of everything that lies in a buffer or travels, for one head_dim and arithmetic: the one
-// place that knows how wide a number is. Strips travel as they are computed; tokens of strips that
-// lie on several homes travel as f32 and are rounded where they are packed, each by its own scale,
-// so that it does not matter where that is.
+// place that knows how wide a number is. Strips travel as they are computed, and so do tokens of
+// strips that lie on several homes: rounded each by its own scale, so that it does not matter where
+// they are packed.
 struct StripSizes {
   int64_t head_dim = 0;
   Compute compute = Compute::kF32;
@@ -33,11 +33,11 @@ struct StripSizes {
   explicit StripSizes(int64_t dim, Compute of = Compute::kF32)
       : head_dim(dim),
         compute(of),
-        row(dim * static_cast<int64_t>(sizeof(float))),
+        row(of == Compute::kF32 ? dim * int64_t{sizeof(float)} : RoundedTokenBytes(dim, of)),
         q(StripBytes(dim, of)),
         k(q),
         kv(2 * k),
-        out(row) {}
+        out(dim * int64_t{sizeof(float)}) {}
 };
 
 // Strips [first, first + count) of a lane, one after the other from byte `at` on.

@@ -73,6 +73,9 @@ class LayerRun {
     return (Integers() ? ShortRowBytes(head_dim_) : head_dim_ * DTypeBytes(options_.wire)) +
            sizes_.lse;
   }
+  TokenRounding RoundingOf(StripLayout layout) const {
+    return {.layout = layout, .compute = sizes_.compute, .head_dim = head_dim_};
+  }
   // The stage after which the output of rows of `stage` goes home.
   int32_t OutputStage(int32_t stage) const {
     return it_.is_ring ? static_cast<int32_t>(it_.stages.size()) - 1 : stage;
@@ -128,7 +131,8 @@ class LayerRun {
 
   void PackHome(int32_t stage);
   void Pack(const PackJob& job);
-  void WriteRows(const TokenSource& source, const TokenRows& scattered, std::byte* rows);
+  void WriteRows(const TokenSource& source, StripLayout layout, const TokenRows& scattered,
+                 std::byte* rows);
   void SendInputs(int32_t stage);
 
   // --- Wire to kernel ---

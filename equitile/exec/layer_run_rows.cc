@@ -1,6 +1,7 @@
 // Where rows and strips of a run lie, and how they get there.
 #include "equitile/exec/layer_run.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace equitile {
@@ -32,11 +33,12 @@ void LayerRun::PackHome(int32_t stage) {
       pool_.ParallelFor(std::ssize(parcel.kv_scattered), [&](int64_t i, int) {
         const TokenRows& scattered = parcel.kv_scattered[Index(i)];
         std::byte* k = home_ + parcel.base + parcel.kv_rows_at;
-        WriteRows(call_.k, scattered, k);
-        WriteRows(call_.v, scattered, k + parcel.kv_rows * sizes_.row);
+        WriteRows(call_.k, StripLayout::kKey, scattered, k);
+        WriteRows(call_.v, StripLayout::kValue, scattered, k + parcel.kv_rows * sizes_.row);
       });
       pool_.ParallelFor(std::ssize(parcel.q_scattered), [&](int64_t i, int) {
-        WriteRows(call_.q, parcel.q_scattered[Index(i)], home_ + parcel.base + parcel.q_rows_at);
+        WriteRows(call_.q, StripLayout::kQuery, parcel.q_scattered[Index(i)],
+                  home_ + parcel.base + parcel.q_rows_at);
       });
     }
     pool_.ParallelFor(std::ssize(now.copy), [&](int64_t i, int) {
@@ -64,12 +66,16 @@ void LayerRun::Pack(const PackJob& job) {
   PackStrips(args, home_ + job.run.at + sizes_.k);
 }
 
-void LayerRun::WriteRows(const TokenSource& source, const TokenRows& scattered, std::byte* rows) {
+void LayerRun::WriteRows(const TokenSource& source, StripLayout layout, const TokenRows& scattered,
+                         std::byte* rows) {
   const int64_t lane = scattered.lane;
+  alignas(64) float scratch[kMaxHeadDim];
   ForEachHomeRow(scattered, buffers_.orders->Of(lane), HomeOf(lane),
                  [&](int64_t token, int64_t row) {
+                   std::byte* to = rows + row * sizes_.row;
                    ReadRows(source, problem_.lanes, lane, token, 1, head_dim_,
-                            AsFloats(rows + row * sizes_.row));
+                            Integers() ? scratch : AsFloats(to));
+                   if (Integers()) RoundToken(RoundingOf(layout), scratch, to);
                  });
 }
 
@@ -85,21 +91,23 @@ void LayerRun::Gather(int32_t stage) {
     const StripRun& run = gathered.runs[Index(i)];
     const int64_t begin = run.first * kStripTokens;
     std::vector<float> rows(Index(run.count * kStripTokens * head_dim_));
-    ForEachGatheredRow(
-        it_, gathered, i, buffers_.orders->Of(run.lane),
-        [&](int64_t position, int64_t token, int32_t home, int64_t row) {
-          float* to_row = rows.data() + (position - begin) * head_dim_;
-          if (home == it_.rank) {
-            ReadRows(source, problem_.lanes, run.lane, token, 1, head_dim_, to_row);
-            return;
-          }
-          const Parcel& parcel = *from[Index(home)];
-          const int64_t at =
-              is_q ? parcel.q_rows_at : parcel.kv_rows_at + rows_of_v * parcel.kv_rows * sizes_.row;
-          std::memcpy(to_row, buffer + parcel.base + at + row * sizes_.row, Index(sizes_.row));
-        });
+    ForEachGatheredRow(it_, gathered, i, buffers_.orders->Of(run.lane),
+                       [&](int64_t position, int64_t token, int32_t home, int64_t row) {
+                         float* to_row = rows.data() + (position - begin) * head_dim_;
+                         if (home == it_.rank) {
+                           ReadRows(source, problem_.lanes, run.lane, token, 1, head_dim_, to_row);
+                           return;
+                         }
+                         const Parcel& parcel = *from[Index(home)];
+                         const int64_t at =
+                             is_q ? parcel.q_rows_at
+                                  : parcel.kv_rows_at + rows_of_v * parcel.kv_rows * sizes_.row;
+                         const std::byte* arrived = buffer + parcel.base + at + row * sizes_.row;
+                         if (Integers()) return UnroundToken(RoundingOf(layout), arrived, to_row);
+                         std::memcpy(to_row, arrived, Index(sizes_.row));
+                       });
     auto produce = [&](int64_t, int64_t first, int64_t count, float* out) {
-      std::memcpy(out, rows.data() + (first - begin) * head_dim_, Index(count * sizes_.row));
+      std::copy_n(rows.data() + (first - begin) * head_dim_, count * head_dim_, out);
     };
     const TokenSource gathered_rows{RowProducer(produce)};
     PackStrips({.layout = layout,

@@ -65,16 +65,13 @@ HWY_INLINE VF Log2FromAbove(VF x) {
   return hn::Add(hn::MulAdd(rest, hn::Set(DF(), 1.0f / 3), m), up);
 }
 
-// scale[16]: of each row, as StripLayout says; factor[16]: integers to a unit. A row that is not
-// finite is replaced by zeros, its scale is NaN.
-HWY_INLINE void TokenScales(bool value, float top, size_t head_dim, const float** rows,
-                            float* HWY_RESTRICT scale, float* HWY_RESTRICT factor) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  HWY_ALIGN float largest[16];
-  for (size_t t = 0; t < 16; ++t) {
-    largest[t] = LargestOf(rows[t], head_dim);
-    if (!(largest[t] < kInfinity)) rows[t] = kZeroRow;
-  }
+inline constexpr float kNotFinite = std::numeric_limits<float>::infinity();
+
+// From the largest magnitude of each of 16 tokens, scale[16], as StripLayout says, NaN where it is
+// not finite; factor[16]: integers to a unit.
+HWY_INLINE void ScalesOf(bool value, float top, const float* HWY_RESTRICT largest,
+                         float* HWY_RESTRICT scale, float* HWY_RESTRICT factor) {
+  constexpr float kInfinity = kNotFinite;
   const VF nan = hn::Set(DF(), std::numeric_limits<float>::quiet_NaN());
   for (size_t i = 0; i < 16; i += kVecFloats) {
     const VF given = hn::Load(DF(), largest + i);
@@ -86,6 +83,17 @@ HWY_INLINE void TokenScales(bool value, float top, size_t head_dim, const float*
     hn::StoreU(hn::IfThenElse(finite, unit, nan), DF(), scale + i);
     hn::StoreU(per_unit, DF(), factor + i);
   }
+}
+
+// Of rows; those that are not finite are replaced by zeros.
+HWY_INLINE void TokenScales(bool value, float top, size_t head_dim, const float** rows,
+                            float* HWY_RESTRICT scale, float* HWY_RESTRICT factor) {
+  HWY_ALIGN float largest[16];
+  for (size_t t = 0; t < 16; ++t) {
+    largest[t] = LargestOf(rows[t], head_dim);
+    if (!(largest[t] < kNotFinite)) rows[t] = kZeroRow;
+  }
+  ScalesOf(value, top, largest, scale, factor);
 }
 
 // n integers of a row [dims, then zeros up to `padded`].

@@ -34,12 +34,19 @@ ShortScale ShortScaleOf(const float* row, size_t numbers) {
           .inverse = std::ldexp(1.0f, kTopExponent - exponent)};
 }
 
-HWY_INLINE VI Shorts(VF v, VF inverse) {  // those that round up to 2^15 are one less
+// Magnitudes that round up to 2^15 are one less: on both sides, else a row would be another one the
+// next time that it is rounded.
+constexpr int32_t kTop = 32767;
+
+HWY_INLINE VI Shorts(VF v, VF inverse) {
   const DI d;
-  return hn::Min(hn::NearestInt(hn::Mul(v, inverse)), hn::Set(d, 32767));
+  return hn::Max(hn::Min(hn::NearestInt(hn::Mul(v, inverse)), hn::Set(d, kTop)), hn::Set(d, -kTop));
 }
 
-float ShortOf(float x, float inverse) { return std::min(std::nearbyint(x * inverse), 32767.0f); }
+float ShortOf(float x, float inverse) {
+  constexpr auto kMost = static_cast<float>(kTop);
+  return std::clamp(std::nearbyint(x * inverse), -kMost, kMost);
+}
 
 }  // namespace
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kRows = 9;
 
-// Rows of sizes from tiny to huge, one of zeros, one whose largest rounds up to 2^15.
+// Rows of sizes from tiny to huge, one of zeros, two whose largest rounds up to 2^15.
 std::vector<float> Rows(int64_t numbers) {
   std::mt19937 random(7);
   std::normal_distribution<float> normal;
@@ -26,7 +26,8 @@ std::vector<float> Rows(int64_t numbers) {
     for (int64_t i = 0; i < numbers; ++i)
       rows[static_cast<size_t>(r * numbers + i)] = r == 0 ? -0.0f : size * normal(random);
   }
-  rows[static_cast<size_t>(numbers)] = 0x1.ffffffp-3f;
+  rows[static_cast<size_t>(1 * numbers)] = 0x1.fffffep-97f;
+  rows[static_cast<size_t>(2 * numbers)] = -0x1.fffffep-70f;
   return rows;
 }
 
@@ -35,7 +36,9 @@ float Direct(float x, float most) {
   int exponent = 0;
   std::frexp(most, &exponent);
   const double unit = std::ldexp(1.0, std::max(exponent - 1, -100) - 14);
-  return static_cast<float>(std::min(std::nearbyint(double{x} / unit), 32767.0) * unit) + 0.0f;
+  return static_cast<float>(std::clamp(std::nearbyint(double{x} / unit), -32767.0, 32767.0) *
+                            unit) +
+         0.0f;
 }
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {

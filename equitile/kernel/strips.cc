@@ -1,7 +1,9 @@
 #include "equitile/kernel/strips.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "equitile/base/error.h"
 
@@ -112,6 +114,59 @@ void PackStripsT(const PackArgs& args, std::byte* to) {
   }
 }
 
+// Integers per unit of a token with this largest magnitude.
+float FactorOf(const TokenRounding& rounding, float largest) {
+  const bool value = rounding.layout == StripLayout::kValue;
+  const int32_t top =
+      value ? ValueTop(rounding.compute) : KeyTop(rounding.head_dim, rounding.compute);
+  HWY_ALIGN float all[16], scale[16], factor[16];
+  std::fill_n(all, 16, largest);
+  ScalesOf(value, static_cast<float>(top), all, scale, factor);
+  return factor[0];
+}
+
+template <class T>
+void RoundTokenAs(const TokenRounding& rounding, const float* row, std::byte* to) {
+  const auto dims = static_cast<size_t>(rounding.head_dim);
+  const float largest = LargestOf(row, dims);
+  if (!(largest < kNotFinite)) row = kZeroRow;
+  RoundRow(row, FactorOf(rounding, largest), dims, dims, reinterpret_cast<T*>(to));
+  std::memcpy(to + dims * sizeof(T), &largest, sizeof(largest));
+}
+
+// Where an integer is as large as any of the token stood its largest number, or one that rounds
+// alike.
+template <class T>
+void UnroundTokenAs(const TokenRounding& rounding, const std::byte* from, float* row) {
+  const auto dims = static_cast<size_t>(rounding.head_dim);
+  const auto* integers = reinterpret_cast<const T*>(from);
+  float largest = 0;
+  std::memcpy(&largest, from + dims * sizeof(T), sizeof(largest));
+  if (!(largest < kNotFinite)) {
+    std::fill_n(row, dims, std::numeric_limits<float>::quiet_NaN());
+    return;
+  }
+  const float unit = 1.0f / FactorOf(rounding, largest);
+  int32_t most = 1;
+  for (size_t i = 0; i < dims; ++i) most = std::max(most, std::abs(int32_t{integers[i]}));
+  for (size_t i = 0; i < dims; ++i) {
+    const int32_t integer = integers[i];
+    row[i] = integer == most    ? largest
+             : integer == -most ? -largest
+                                : static_cast<float>(integer) * unit;
+  }
+}
+
+void RoundTokenT(const TokenRounding& rounding, const float* row, std::byte* to) {
+  rounding.compute == Compute::kInt8 ? RoundTokenAs<int8_t>(rounding, row, to)
+                                     : RoundTokenAs<int16_t>(rounding, row, to);
+}
+
+void UnroundTokenT(const TokenRounding& rounding, const std::byte* from, float* row) {
+  rounding.compute == Compute::kInt8 ? UnroundTokenAs<int8_t>(rounding, from, row)
+                                     : UnroundTokenAs<int16_t>(rounding, from, row);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace equitile
 HWY_AFTER_NAMESPACE();
@@ -120,11 +175,21 @@ HWY_AFTER_NAMESPACE();
 namespace equitile {
 namespace {
 HWY_EXPORT(PackStripsT);
+HWY_EXPORT(RoundTokenT);
+HWY_EXPORT(UnroundTokenT);
 }  // namespace
 
 void PackStrips(const PackArgs& args, std::byte* out) {
   EQ_CHECK(!args.source->IsStrips(), "strips are packed already");
   HWY_DYNAMIC_DISPATCH(PackStripsT)(args, out);
+}
+
+void RoundToken(const TokenRounding& rounding, const float* row, std::byte* to) {
+  HWY_DYNAMIC_DISPATCH(RoundTokenT)(rounding, row, to);
+}
+
+void UnroundToken(const TokenRounding& rounding, const std::byte* from, float* row) {
+  HWY_DYNAMIC_DISPATCH(UnroundTokenT)(rounding, from, row);
 }
 
 }  // namespace equitile

@@ -121,4 +121,19 @@ struct PackArgs {
 };
 void PackStrips(const PackArgs& args, std::byte* out);
 
+// A token that travels alone, since its strip lies on several homes: its integers, then the largest
+// magnitude of its row, from which its scale follows.
+constexpr int64_t RoundedTokenBytes(int64_t head_dim, Compute compute) {
+  return head_dim * 4 / WordValues(compute) + 4;
+}
+struct TokenRounding {
+  StripLayout layout = StripLayout::kKey;
+  Compute compute = Compute::kInt16;  // not f32
+  int64_t head_dim = 0;
+};
+// row [head_dim] -> RoundedTokenBytes, and back to a row that PackStrips rounds to the very
+// integers and scale that it gives the first one. A row that is not finite becomes NaN.
+void RoundToken(const TokenRounding& rounding, const float* row, std::byte* to);
+void UnroundToken(const TokenRounding& rounding, const std::byte* from, float* row);
+
 }  // namespace equitile

@@ -1,9 +1,12 @@
 #include "equitile/kernel/strips.h"
 
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "equitile/base/aligned_buffer.h"
@@ -180,6 +183,53 @@ TEST_P(StripsTest, ProducersAreAskedForRuns) {
   EXPECT_EQ(asked, std::vector<int>(kTokens, 1));
   // 0-4, 9, 6-8, 5, 10-15 | 16-31 | 32-40
   EXPECT_EQ(calls, 7);
+}
+
+// A token that has travelled alone is packed to the bytes that it would have had at home.
+TEST_P(StripsTest, TokensThatTravelAloneArePackedAlike) {
+  for (const Compute compute : {Compute::kInt16, Compute::kInt8}) {
+    for (const int64_t head_dim : {8, 24, 32, 128, 200}) {
+      for (const StripLayout layout :
+           {StripLayout::kQuery, StripLayout::kKey, StripLayout::kValue}) {
+        SCOPED_TRACE(std::to_string(head_dim));
+        std::vector<float> home(static_cast<size_t>(kStripTokens * head_dim)), arrived = home;
+        float* rows = home.data();
+        for (uint64_t seed = 1; seed <= 40; ++seed) {
+          Rng rng(seed);
+          for (int64_t t = 0; t < kStripTokens; ++t) {  // from far below kSmallestToken to huge
+            for (int64_t i = 0; i < head_dim; ++i)
+              rows[t * head_dim + i] =
+                  t == 3 ? 0.0f : std::ldexp(rng.Normal(), static_cast<int>(14 * (t - 8)));
+          }
+          rows[5 * head_dim] = -rows[5 * head_dim + 1];  // two that are largest, perhaps
+          rows[6 * head_dim + 2] = std::numeric_limits<float>::quiet_NaN();
+          rows[7 * head_dim + 2] = std::numeric_limits<float>::infinity();
+          const TokenRounding rounding{.layout = layout, .compute = compute, .head_dim = head_dim};
+          std::vector<std::byte> wire(static_cast<size_t>(RoundedTokenBytes(head_dim, compute)));
+          for (int64_t t = 0; t < kStripTokens; ++t) {
+            RoundToken(rounding, rows + t * head_dim, wire.data());
+            UnroundToken(rounding, wire.data(), arrived.data() + t * head_dim);
+          }
+          const auto packed = [&](const std::vector<float>& from) {
+            const TokenSource source(ConstView(from.data(), {1, kStripTokens, 1, head_dim}));
+            AlignedBuffer<std::byte> bytes(StripBytes(head_dim, compute));
+            PackStrips({.layout = layout,
+                        .compute = compute,
+                        .source = &source,
+                        .lanes = {.batch = 1, .heads = 1},
+                        .lane = 0,
+                        .tokens = kStripTokens,
+                        .head_dim = head_dim,
+                        .token_at_position = nullptr,
+                        .strips = {0, 1}},
+                       bytes.data());
+            return std::vector<std::byte>(bytes.span().begin(), bytes.span().end());
+          };
+          ASSERT_TRUE(packed(arrived) == packed(home)) << "seed " << seed;
+        }
+      }
+    }
+  }
 }
 
 EQUITILE_TEST_ON_ALL_TARGETS(StripsTest);
