@@ -1,7 +1,8 @@
 """Speed and likeness of every source of masks at its dials, against dense videos of the same seeds: wan-mini, held-out prompts, frames
 before they are encoded. Dense is made once per prompt; all others are made in turns with it (`equitile compare --prompts`).
 
-Likeness (`curve`) is the same bits whatever else the machine does; speed (`speed`) is taken of fewer prompts, on a quiet one."""
+Likeness (`curve`) is the same bits whatever else the machine does; speed (`speed`) is taken of fewer prompts, on a quiet one. Where
+nothing else runs while the curve is made, its own times count (`--timed`)."""
 import itertools
 import json
 import pathlib
@@ -35,8 +36,8 @@ SPEED_OF = {"curve": "speed", "curve-81": "speed-81"}
 def side(source, dial="", cache=False):
     """{source, label, flags}: the source names a line of the chart, the dial is what follows it, as in error=0.01."""
     attention = f"{source}{':' if dial else ''}{dial}"
-    more = " + cache" if cache else ", no means" if "tail=none" in dial else ", by mass" if source in OURS and "mass" in dial else ""
-    return {"source": source + more, "label": attention + (" + cache" if cache else ""),
+    more = " + cache" if cache else ""
+    return {"source": source + more, "label": attention + more,
             "flags": ["--attention", attention, *(["--cache", "easy"] if cache else [])]}
 
 
@@ -56,10 +57,9 @@ def sides(table):
         found += [side(source, f"error={error}") for source in OURS for error in (0.006, 0.02)]
         return found + [side(source, "error=0.01", cache=True) for source in OURS]
     found += [side(source, f"error={error}") for source in OURS for error in ERRORS]
-    found += [side("observe", "mass=0.8"), side("observe", "error=0.01,tail=none")]
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
     found += [side("radial"), side("pattern")] + [side(source, "error=0.01", cache=True) for source in OURS]
-    return found + [side("pattern", cache=True)] + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
+    return found + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
 
 
 def prompts(quick, count):

@@ -6,8 +6,8 @@ import json
 from curve_table import AGAIN, FIXED, OURS, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
-           "observe, no means": "#a8d8b9", "observe, by mass": "#b5c99a", "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
-           "pattern": "#1f5aa6", "pattern + cache": "#7aa5d8", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
+           "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
+           "pattern": "#1f5aa6", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
 
 
 def table(head, rows):
