@@ -14,7 +14,7 @@ from statistics95 import at, interval, ratio_interval
 
 HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
 AT_ONCE = {"curve": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
-TOGETHER = 12  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
+TOGETHER = 32  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
 ERRORS = [0.003, 0.006, 0.01, 0.02, 0.04]  # densities from 0.6 to 0.1, as tried on prompts that are not held out
 DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
