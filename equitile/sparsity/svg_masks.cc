@@ -20,7 +20,7 @@ TokenOrder SvgMasks::ChooseOrder(const SelfAttentionCall& call, int64_t lane) {
   if (k_.empty()) return TokenOrder::kFHW;
   return ChooseSvgOrder(
       {.tokens = sampled_, .queries = q_, .keys = k_, .values = v_, .scale = call.scale}, mask_,
-      context_.token_grid, *context_.pool);
+      context_.token_grid, *context_.pool, scratch_);
 }
 
 LaneMasks SvgMasks::MaskFor(const SelfAttentionCall& call) {

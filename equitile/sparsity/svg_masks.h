@@ -23,6 +23,7 @@ class SvgMasks final : public MaskSource {
   BlockMask mask_;                // of one lane, whatever its order
   std::vector<int64_t> sampled_;  // tokens
   std::vector<float> q_, k_, v_;  // of one lane
+  SvgScratch scratch_;
 };
 
 }  // namespace equitile

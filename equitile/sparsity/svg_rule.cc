@@ -7,7 +7,6 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
-#include "equitile/kernel/block_partials.h"
 
 namespace equitile {
 namespace {
@@ -39,7 +38,7 @@ std::vector<int64_t> BlockOfToken(const BlockMask& mask, std::span<const int32_t
 }
 
 double SquareError(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
-                   TokenOrder order, ThreadPool& pool) {
+                   TokenOrder order, ThreadPool& pool, SvgScratch& scratch) {
   const std::vector<int32_t> at = TokenAtPosition(grid, order);
   const std::vector<int64_t> block = BlockOfToken(mask, at);
   const size_t dim = sample.queries.size() / sample.tokens.size();
@@ -48,17 +47,18 @@ double SquareError(const SvgSample& sample, const BlockMask& mask, const TokenGr
                       .token_at_position = at.data(),
                       .grid = mask.grid(),
                       .head_dim = static_cast<int64_t>(dim)};
-  PackedLane lane;
+  PackedLane& lane = scratch.lane;
+  scratch.partials.resize(static_cast<size_t>(pool.Threads()));
   lane.Resize(keys.grid, keys.head_dim, keys.head_dim);
   pool.ParallelFor(mask.KvBlocks(), [&](int64_t j, int) { lane.Pack(keys, {j, j + 1}); });
   const int64_t rows = std::ssize(sample.tokens), at_once = BlockPartials::kMostRows;
   std::vector<double> errors(sample.tokens.size(), 0);
-  pool.ParallelFor(CeilDiv(rows, at_once), [&](int64_t part, int) {
+  pool.ParallelFor(CeilDiv(rows, at_once), [&](int64_t part, int thread) {
     const int64_t first = part * at_once, count = std::min(at_once, rows - first);
     std::vector<const float*> queries;
     for (int64_t i = 0; i < count; ++i)
       queries.push_back(sample.queries.data() + (first + i) * keys.head_dim);
-    BlockPartials partials;
+    BlockPartials& partials = scratch.partials[static_cast<size_t>(thread)];
     partials.Compute(lane, queries, sample.scale);
     std::vector<double> whole(dim), sparse(dim);
     for (int64_t i = 0; i < count; ++i) {
@@ -117,10 +117,10 @@ std::vector<int64_t> SvgSampledTokens(const TokenGrid& grid, const SvgOptions& o
 }
 
 TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
-                          ThreadPool& pool) {
+                          ThreadPool& pool, SvgScratch& scratch) {
   EQ_CHECK(mask.grid().q_tokens == grid.Tokens() && sample.keys.size() == sample.values.size());
-  const double spatial = SquareError(sample, mask, grid, TokenOrder::kFHW, pool);
-  const double temporal = SquareError(sample, mask, grid, TokenOrder::kHWF, pool);
+  const double spatial = SquareError(sample, mask, grid, TokenOrder::kFHW, pool, scratch);
+  const double temporal = SquareError(sample, mask, grid, TokenOrder::kHWF, pool, scratch);
   if (!std::isfinite(spatial) || !std::isfinite(temporal))
     throw InputError(
         "[sparsity] sampled rows give {} and {}: queries, keys or values are not finite", spatial,

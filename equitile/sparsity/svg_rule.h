@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "equitile/base/thread_pool.h"
+#include "equitile/kernel/block_partials.h"
 #include "equitile/pattern/block_mask.h"
 
 namespace equitile {
@@ -27,6 +28,12 @@ BlockMask SvgMask(const TokenGrid& grid, int64_t block_tokens, const SvgOptions&
 // fewer.
 std::vector<int64_t> SvgSampledTokens(const TokenGrid& grid, const SvgOptions& options);
 
+// Memory that serves all lanes and steps: fresh pages cost more than what is computed in them.
+struct SvgScratch {
+  PackedLane lane;
+  std::vector<BlockPartials> partials;  // one per thread
+};
+
 // One head. Keys and values as they lie at home.
 struct SvgSample {
   std::span<const int64_t> tokens;      // [rows] at home
@@ -40,6 +47,6 @@ struct SvgSample {
 // the density; here by the mask that is used. Throws InputError for scores or values that are not
 // finite.
 TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const TokenGrid& grid,
-                          ThreadPool& pool);
+                          ThreadPool& pool, SvgScratch& scratch);
 
 }  // namespace equitile

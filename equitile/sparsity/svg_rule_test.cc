@@ -78,6 +78,7 @@ TEST(SvgRule, FindsWhatAHeadLooksAt) {
     for (int64_t i = 0; i < grid.Tokens() * kDim; ++i)
       values.push_back(rng.NormalAt(static_cast<uint64_t>(i)));
     ThreadPool pool(2);
+    SvgScratch scratch;
     for (bool temporal : {false, true}) {
       std::vector<float> keys(values.size(), 0.0f), queries;
       for (int64_t token = 0; token < grid.Tokens(); ++token) {
@@ -88,14 +89,14 @@ TEST(SvgRule, FindsWhatAHeadLooksAt) {
         queries.insert(queries.end(), keys.begin() + token * kDim,
                        keys.begin() + (token + 1) * kDim);
       SvgSample sample{tokens, queries, keys, values, 10.0f};
-      EXPECT_EQ(ChooseSvgOrder(sample, mask, grid, pool),
+      EXPECT_EQ(ChooseSvgOrder(sample, mask, grid, pool, scratch),
                 temporal ? TokenOrder::kHWF : TokenOrder::kFHW);
       queries[5] = NAN;
-      EXPECT_THROW(ChooseSvgOrder(sample, mask, grid, pool), InputError);
+      EXPECT_THROW(ChooseSvgOrder(sample, mask, grid, pool, scratch), InputError);
       // Nothing to choose: spatial.
       const std::vector<float> even(keys.size(), 0.0f), ones(values.size(), 1.0f);
       sample = {tokens, std::span(even).first(queries.size()), even, ones, 10.0f};
-      EXPECT_EQ(ChooseSvgOrder(sample, mask, grid, pool), TokenOrder::kFHW);
+      EXPECT_EQ(ChooseSvgOrder(sample, mask, grid, pool, scratch), TokenOrder::kFHW);
     }
   }
 }
