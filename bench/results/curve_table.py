@@ -24,6 +24,9 @@ PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
 AGAIN = "dense, again"
+# Prompts of `curve` for which every side is made, for which those that a reader chooses between; for the others there are those that are compared at equal density.
+WHOLE, MOST = 1, 3
+NEAR = ["error=0.003", "error=0.006"]  # dials of ours on both sides of the baselines' densities
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
     "speed": {False: (49, 256, 20, 2), True: (17, 128, 5, 1)},
@@ -60,6 +63,17 @@ def sides(table):
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
     found += [side("radial"), side("pattern")] + [side(source, "error=0.01", cache=True) for source in OURS]
     return found + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
+
+
+def sides_of(table, prompt):
+    """Of the prompt with that number."""
+    every = sides(table)
+    if table != "curve" or prompt < WHOLE:
+        return every
+    if prompt >= MOST:
+        return [one for one in every if one["source"] in FIXED or one["source"] in OURS and one["label"].partition(":")[2] in NEAR]
+    core = [*OURS, *FIXED, "radial", *(f"--quality {name}" for name in PRESETS), INTEGERS[-1]]
+    return [one for one in every if one["source"] in core]
 
 
 def prompts(quick, count):
@@ -105,9 +119,8 @@ def compare(program, table, quick, some, ways, frames_folder):
 def rows(program, quick, table, frames_folder=None):
     frames, _, steps, count = SIZES[table][quick]
     chosen, at_once = prompts(quick, count), AT_ONCE[table.removesuffix("-81")]
-    ways = sides(table)
-    for first, begin in itertools.product(range(0, count, at_once), range(0, len(ways), TOGETHER)):
-        some, group = chosen[first:first + at_once], ways[begin:begin + TOGETHER]
+    for first, begin in ((first, begin) for first in range(0, count, at_once) for begin in range(0, len(sides_of(table, first)), TOGETHER)):
+        some, group = chosen[first:first + at_once], sides_of(table, first)[begin:begin + TOGETHER]
         folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}-{begin:02}"
         make = lambda some=some, group=group, folder=folder: compare(program, table, quick, some, group, folder)
         work = len(some) * (1 + 0.75 * len(group)) * (steps + 8) * (frames / 49) ** 1.5
@@ -131,7 +144,7 @@ def difference(ours, baseline, key):
     """Per prompt: our curve over density, at the baseline's density, minus the baseline. Prompts where it is off our curve do not count."""
     differences = []
     for number, theirs in enumerate(baseline["prompts"]):
-        points = [(dial["prompts"][number]["density"], dial["prompts"][number][key]) for dial in ours]
+        points = [(dial["prompts"][number]["density"], dial["prompts"][number][key]) for dial in ours if number < len(dial["prompts"])]
         points = [point for point in points if None not in point]
         here = at(points, theirs["density"]) if theirs["density"] is not None and theirs[key] is not None else None
         if here is not None:
@@ -148,11 +161,11 @@ def differences(found):
 
 
 def data(made, quick, table):
-    """Of the sides that were made, and the prompts that all of them were made for."""
+    """Of the sides that were made, each for the first so many prompts."""
     frames, size, steps, _ = SIZES[table][quick]
     found = [(one, facts) for one in sides(table) if (facts := together(made, one))]
-    count = min(len(facts) for _, facts in found)
-    summaries = [summary(one, facts[:count]) for one, facts in found]
+    count = max(len(facts) for _, facts in found)
+    summaries = [summary(one, facts) for one, facts in found]
     share = statistics.fmean(fact["dense_attention_share"] for row in made.values() for some in row["sides"].values() for fact in some)
     return {"video": {"frames": frames, "width": size, "height": size, "steps": steps},
             "prompts": [{"seed": seed, "prompt": prompt} for seed, prompt in prompts(quick, count)],

@@ -104,11 +104,11 @@ def curve_section(data, perceptual):
     cell = lambda one, key, digits: within(lpips[one["label"]][key], digits) if one["label"] in lpips else "–"
     rows = [[f"`{one['label']}`", number(one["density"], 2), within(one["speed"], 2), number(one["attention"], 2),
              "identical" if one["psnr"] is None else within(one["psnr"], 1), within(one["ssim"], 3), cell(one, "lpips_alex", 3),
-             cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["steps_skipped"], 1)] for one in data["sides"]]
+             cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["steps_skipped"], 1), len(one["prompts"])] for one in data["sides"]]
     return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data) +
             f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals.{few_text(len(data['prompts']))}{speed_text(data['speed'])} "
             "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run.\n\n" +
-            table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped"], rows))
+            table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped", "prompts"], rows))
 
 
 def difference_section(data):
