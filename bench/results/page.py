@@ -94,7 +94,7 @@ def speed_text(speed):
         return ""
     share = speed["share"]
     again = f" Dense videos made a second time took {', '.join(f'{1 / one:.2f}' for one in speed['again'])} of the first: so much for the clock." if speed["again"] else ""
-    return (f" Speed, end to end without loading, is of {speed['prompts']} prompts made in turns, nothing else of ours running (lowest peak {speed['about']['peak_lowest']:.0f} GFLOP/s). Dense attention is "
+    return (f" Speed, end to end without loading, is of the first {'prompt' if speed['prompts'] == 1 else str(speed['prompts']) + ' prompts'}, made in turns, nothing else of ours running (lowest peak {speed['about']['peak_lowest']:.0f} GFLOP/s). Dense attention is "
             f"{percent(share, 0)} of a dense video's time: with attention that costs nothing ×{1 / (1 - share):.2f}, with the first fifth of the steps dense ×{1 / (1 - 0.8 * share):.2f}.{again}")
 
 

@@ -173,7 +173,7 @@ def test_the_page(tmp_path):
     assert row("| `predict` | `radial`").endswith("| yes |") and row("| `predict` | `sta`").endswith("| **no** |")
     assert row("| `observe` | `sta`").endswith("| -1.00 | 0.0000 | too few prompts |") and "A first look at 1 prompts" in text
     assert row("| `ring`").endswith("| **no** |") and "| 0.546 | **no** |" in row("| 0.500 | 0.600")
-    assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "1 prompts made in turns" in text
+    assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "the first prompt, made in turns" in text
     svg = xml.etree.ElementTree.parse(tmp_path / "sparsity.svg")
     assert len(svg.findall(".//{*}polyline")) >= len(page.COLOURS)
     # Figures of other weights are not mixed in.
@@ -186,6 +186,7 @@ def test_a_curve_for_real(program, monkeypatch):
     chosen = [one for one in curve_table.sides("speed") if one["label"] in (curve_table.AGAIN, "predict:error=0.04", "sparge:density=0.5")]
     monkeypatch.setattr(curve_table, "sides", lambda table: chosen)
     monkeypatch.setattr(curve_table, "TOGETHER", 2)
+    monkeypatch.setattr(curve_table, "WHOLE", 2)
     made = {row.key: row.make() for row in curve_table.rows(program, True, "curve")}
     data = curve_table.data(made, True, "curve")
     assert len(made) == 4 and len(data["prompts"]) == 2 and all(len(one["prompts"]) == 2 for one in data["sides"])
