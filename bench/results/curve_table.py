@@ -5,6 +5,7 @@ Likeness (`curve`) is the same bits whatever else the machine does; speed (`spee
 nothing else runs while the curve is made, its own times count (`--timed`)."""
 import itertools
 import json
+import os
 import pathlib
 import statistics
 import tempfile
@@ -13,7 +14,7 @@ import runs
 from statistics95 import at, interval, ratio_interval
 
 HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
-AT_ONCE = {"curve": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
+ROW = {"curve": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
 TOGETHER = 32  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
 ERRORS = [0.003, 0.006, 0.01, 0.02, 0.04]  # densities from 0.6 to 0.1, as tried on prompts that are not held out
@@ -24,8 +25,9 @@ PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
 AGAIN = "dense, again"
-# Prompts of `curve` for which every side is made, for which those that a reader chooses between; for the others there are those that are compared at equal density.
-WHOLE, MOST = 1, 3
+# Prompts of `curve` for which every side is made; for the others those that are compared at equal density or offered by name.
+WHOLE = 6
+TIMED = 1  # prompts whose times count with --timed
 NEAR = ["error=0.003", "error=0.006"]  # dials of ours on both sides of the baselines' densities
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
@@ -70,10 +72,8 @@ def sides_of(table, prompt):
     every = sides(table)
     if table != "curve" or prompt < WHOLE:
         return every
-    if prompt >= MOST:
-        return [one for one in every if one["source"] in FIXED or one["source"] in OURS and one["label"].partition(":")[2] in NEAR]
-    core = [*OURS, *FIXED, "radial", *(f"--quality {name}" for name in PRESETS), INTEGERS[-1]]
-    return [one for one in every if one["source"] in core]
+    core = [*FIXED, *(f"--quality {name}" for name in PRESETS), *INTEGERS[:3], INTEGERS[-1]]
+    return [one for one in every if one["source"] in core or one["source"] in OURS and one["label"].partition(":")[2] in NEAR]
 
 
 def prompts(quick, count):
@@ -98,10 +98,12 @@ def facts(prompt, steps):
             "dense_attention_share": a["attention_seconds"] / prompt["seconds_a"]}
 
 
-def compare(program, table, quick, some, ways, frames_folder):
-    """One row: some prompts, some sides."""
+def compare(program, table, quick, some, ways, frames_folder, at_once):
+    """One row: some prompts, some sides; one of so many at a time."""
     frames, size, steps, _ = SIZES[table][quick]
     common = ["-m", str(runs.MINI), "--video-frames", frames, "-W", size, "-H", size, "--steps", steps]
+    if at_once > 1:
+        common += ["-t", max(1, len(os.sched_getaffinity(0)) // at_once)]
     flags = lambda one: " ".join(map(str, [*common, *one["flags"]]))
     keep = ["--save-frames", frames_folder] if frames_folder else []
     with tempfile.TemporaryDirectory() as folder:
@@ -116,13 +118,13 @@ def compare(program, table, quick, some, ways, frames_folder):
                                        for one, made in zip(ways, said.get("comparisons", [said]), strict=True)}}
 
 
-def rows(program, quick, table, frames_folder=None):
+def rows(program, quick, table, frames_folder=None, at_once=1):
     frames, _, steps, count = SIZES[table][quick]
-    chosen, at_once = prompts(quick, count), AT_ONCE[table.removesuffix("-81")]
-    for first, begin in ((first, begin) for first in range(0, count, at_once) for begin in range(0, len(sides_of(table, first)), TOGETHER)):
-        some, group = chosen[first:first + at_once], sides_of(table, first)[begin:begin + TOGETHER]
+    chosen, per_row = prompts(quick, count), ROW[table.removesuffix("-81")]
+    for first, begin in ((first, begin) for first in range(0, count, per_row) for begin in range(0, len(sides_of(table, first)), TOGETHER)):
+        some, group = chosen[first:first + per_row], sides_of(table, first)[begin:begin + TOGETHER]
         folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}-{begin:02}"
-        make = lambda some=some, group=group, folder=folder: compare(program, table, quick, some, group, folder)
+        make = lambda some=some, group=group, folder=folder: compare(program, table, quick, some, group, folder, at_once)
         work = len(some) * (1 + 0.75 * len(group)) * (steps + 8) * (frames / 49) ** 1.5
         yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}, from {group[0]['label']} to {group[-1]['label']}", work, make)
 

@@ -1,5 +1,6 @@
 """What every table of scripts/remake-results needs: the program and what it runs on, rows that are done once, and a word on how
 long the rest takes."""
+import concurrent.futures
 import dataclasses
 import hashlib
 import json
@@ -8,6 +9,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import typing
 
@@ -107,7 +109,7 @@ class Worker:
     """Makes rows that are not there yet and says how long the others will take."""
 
     def __init__(self, program, folder, step_seconds):
-        self.program, self.folder, self.step_seconds, self.states = program, folder, step_seconds, {}
+        self.program, self.folder, self.step_seconds, self.states, self.lock = program, folder, step_seconds, {}, threading.Lock()
 
     def state(self, table, identity):
         if table not in self.states:
@@ -122,16 +124,27 @@ class Worker:
             rate = sum(state.rows[row.key]["seconds"] for row in done) / sum(row.work for row in done)
         return rate * sum(row.work for row in rows if row.key not in state.rows)
 
-    def finish(self, table, rows, identity):
-        """{key: row} of all rows, those that were done before included."""
-        state = self.state(table, identity)
-        for number, row in enumerate(rows):
-            if row.key in state.rows:
-                continue
+    def finish(self, table, rows, identity, at_once=1):
+        """{key: row} of all rows, those that were done before included; several at a time only where no row is a time."""
+        state, failed = self.state(table, identity), threading.Event()
+
+        def make(numbered):
+            if failed.is_set():  # the others end with the first one that fails
+                return
+            number, row = numbered
             say(f"{table}: row {number + 1} of {len(rows)}, {row.key}; about {minutes(self.left(rows, state))} left of this table")
             begin = time.monotonic()
-            made = row.make() | {"machine": self.program.machine()}
-            state.add(row.key, made, time.monotonic() - begin)
+            try:
+                made = row.make() | {"machine": self.program.machine()}
+            except BaseException:
+                failed.set()
+                raise
+            with self.lock:
+                state.add(row.key, made, (time.monotonic() - begin) / at_once)
+
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            for _ in pool.map(make, [numbered for numbered in enumerate(rows) if numbered[1].key not in state.rows]):
+                pass
         return self.finished(table, rows, identity)
 
     def finished(self, table, rows, identity):

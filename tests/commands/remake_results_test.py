@@ -129,6 +129,8 @@ def test_rows_are_made_once_and_forgotten_with_the_program(tmp_path):
     assert made == ["a", "b", "c"] and [row["value"] for row in found.values()] == ["a", "b", "c"]
     runs.Worker(Machine(), tmp_path, 1.0).finish("t", rows(), {"program": "2"})
     assert made == ["a", "b", "c", "a", "b", "c"]
+    runs.Worker(Machine(), tmp_path, 1.0).finish("t", rows(), {"program": "3"}, at_once=2)
+    assert sorted(made[6:]) == ["a", "b", "c"]
 
 
 def test_figures_are_of_held_out_prompts():
