@@ -69,7 +69,10 @@ void Progress::Show(std::string_view line) {
   if (IsTime()) Draw(std::string(line));
 }
 
-void Progress::ShowBar(std::string_view what, double part, std::string_view detail) {
+void Progress::ShowBar(std::string_view what, std::string_view count, double part,
+                       std::string_view detail) {
+  const bool is_another = std::exchange(bar_of_, std::string(what)) != what;
+  if (terminal_.interactive && is_another) next_ = Clock::now();
   if (!IsTime()) return;
   constexpr int64_t kBar = 20;
   std::string bar;
@@ -78,7 +81,7 @@ void Progress::ShowBar(std::string_view what, double part, std::string_view deta
     bar = " " + Repeated(terminal_.unicode ? "█" : "#", full) +
           Repeated(terminal_.unicode ? "░" : "-", kBar - full);
   }
-  Draw(fmt::format("{}{}{}{}", what, bar, detail.empty() ? "" : "  ", detail));
+  Draw(fmt::format("{} {}{}{}{}", what, count, bar, detail.empty() ? "" : "  ", detail));
 }
 
 void Progress::Report(int64_t done, int64_t total, std::string_view detail) {

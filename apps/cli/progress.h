@@ -31,8 +31,9 @@ class Progress {
   void Report(int64_t done, int64_t total, std::string_view detail = {});
   // A line of the caller's own words, where it is time for one.
   void Show(std::string_view line);
-  // The same with a bar on a terminal: "step 7/20 ███████░░░░░░░░░░░░░  1.83 s/it"
-  void ShowBar(std::string_view what, double part, std::string_view detail);
+  // The same with a bar on a terminal: "step 7/20 ███████░░░░░░░░░░░░░  1.83 s/it". There it is always
+  // time for another `what`: its first piece may take long.
+  void ShowBar(std::string_view what, std::string_view count, double part, std::string_view detail);
 
   // A line that says once what this is about: at once on a terminal, elsewhere with the first
   // report, so that short work is silent.
@@ -47,7 +48,7 @@ class Progress {
 
   using Clock = std::chrono::steady_clock;
 
-  std::string what_, head_;
+  std::string what_, head_, bar_of_;
   Options options_;
   Terminal terminal_;
   Clock::time_point begin_ = Clock::now();

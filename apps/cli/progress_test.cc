@@ -44,14 +44,14 @@ TEST(Progress, SaysFirstWhatItIsAbout) {
   {
     Progress progress("", {.stream = quiet.get()});
     progress.Head("a video");
-    progress.ShowBar("step 1/4", 0.25, "");
+    progress.ShowBar("step", "1/4", 0.25, "");
   }
   EXPECT_EQ(Contents(quiet.get()), "");  // too short for a word
   {
     Progress progress("", {.stream = file.get(), .quiet_seconds = 0.0, .repeat_seconds = 0.0});
     progress.Head("a video");
-    progress.ShowBar("step 1/4", 0.25, "1.5 s/it");
-    progress.ShowBar("step 2/4", 0.5, "");
+    progress.ShowBar("step", "1/4", 0.25, "1.5 s/it");
+    progress.ShowBar("step", "2/4", 0.5, "");
   }
   EXPECT_EQ(Contents(file.get()), "a video\nstep 1/4  1.5 s/it\nstep 2/4\n");
 }
@@ -88,7 +88,7 @@ TEST(Progress, ABarThatGoesBeforeOthersPrint) {
   Progress progress("", {.stream = terminal.stream(), .quiet_seconds = 0, .redraw_seconds = 0});
   progress.Head("a video");
   EXPECT_EQ(terminal.Sent(), "a video\r\n");
-  progress.ShowBar("step 5/20", 0.25, "1.5 s/it  and more than sixty columns can hold");
+  progress.ShowBar("step", "5/20", 0.25, "1.5 s/it  and more than sixty columns can hold");
   const std::string bar = terminal.Sent();
   EXPECT_TRUE(bar.starts_with("\r\x1b[Kstep 5/20 ")) << bar;
   const bool unicode = Terminal::Of(terminal.stream()).unicode;
@@ -100,6 +100,19 @@ TEST(Progress, ABarThatGoesBeforeOthersPrint) {
   EXPECT_EQ(letters, 59);  // the last column stays free: some terminals would go to the next line
   progress.Clear();
   EXPECT_EQ(terminal.Sent(), "\r\x1b[K");
+}
+
+// The first step of a large model takes minutes.
+TEST(Progress, AnotherBarIsShownAtOnceOnATerminal) {
+  PseudoTerminal terminal;
+  Progress progress("", {.stream = terminal.stream(), .redraw_seconds = 3600});
+  progress.ShowBar("loading", "92 %", 0.92, "");
+  progress.ShowBar("loading", "95 %", 0.95, "");  // too soon
+  progress.ShowBar("step", "0/20", 0, "");
+  const std::string sent = terminal.Sent();
+  EXPECT_EQ(sent.find("95 %"), std::string::npos) << sent;
+  EXPECT_LT(sent.find("loading 92 %"), sent.find("step 0/20")) << sent;
+  EXPECT_NE(sent.find("step 0/20"), std::string::npos) << sent;
 }
 
 }  // namespace

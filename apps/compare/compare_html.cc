@@ -1,7 +1,5 @@
 #include "apps/compare/compare_html.h"
 
-#include <cmath>
-
 #include "apps/cli/html.h"
 #include "apps/cli/page_style.h"
 #include "apps/compare/compare_html_template.h"
@@ -12,14 +10,11 @@ namespace {
 // Small differences are what one looks for; this makes a difference of 16 levels half white.
 constexpr int kGain = 8;
 
-// Rounded to what a chart can show.
-double Rounded(double value, double unit) { return std::round(value / unit) * unit; }
-
 Json CurveJson(const std::string& label, const VideoComparison& comparison) {
   Json psnr = Json::array(), ssim = Json::array();
   for (const FrameComparison& frame : comparison.frames()) {
-    psnr.push_back(frame.psnr ? Json(Rounded(*frame.psnr, 1e-3)) : Json(nullptr));
-    ssim.push_back(Rounded(frame.ssim, 1e-5));
+    psnr.push_back(frame.psnr ? Json(*frame.psnr) : Json(nullptr));
+    ssim.push_back(frame.ssim);
   }
   return {{"label", label}, {"psnr", std::move(psnr)}, {"ssim", std::move(ssim)}};
 }

@@ -119,7 +119,7 @@ class Listening {
   Listening(const GenerateFlags& flags, const GenerateRequest& request)
       : flags_(flags), request_(request) {
     listener_.progress = [this](const RunProgress& now) {
-      progress_.ShowBar(fmt::format("{} {}", now.what, now.count), now.part, now.detail);
+      progress_.ShowBar(now.what, now.count, now.part, now.detail);
     };
     listener_.remark = [this](std::string_view line) {
       progress_.Clear();

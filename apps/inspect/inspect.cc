@@ -83,7 +83,7 @@ void Inspect(const InspectOptions& options) {
     InspectVideo(options);
   } else {
     throw InputError(
-        "{}: not a file that inspect knows; it takes a mask (.npy of bool or uint8, [lanes, q, kv] "
+        "{}: not a file that inspect knows; it takes a mask (.npy, [lanes, q, kv] "
         "or [layers, lanes, q, kv]), a plan, a pattern or the record of a video (.json), a video, "
         "a checkpoint's folder or a .safetensors file",
         options.path);

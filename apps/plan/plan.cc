@@ -42,8 +42,9 @@ void PrintHead(const std::string& source, const Lanes& lanes, const BlockGrid& g
                const PlanOptions& options) {
   std::string heads = fmt::format("{} heads", lanes.heads);
   if (lanes.batch > 1) heads = fmt::format("batch {} x {}", lanes.batch, heads);
-  fmt::print("{}: {}, {} x {} blocks of {}, density {:.3f}; {} ranks\n", source, heads,
-             grid.QBlocks(), grid.KvBlocks(), grid.block_tokens, density, options.ranks);
+  fmt::print("{}\n", Wrapped(fmt::format("{}: {}, {} x {} blocks of {}, density {:.3f}; {} ranks",
+                                         source, heads, grid.QBlocks(), grid.KvBlocks(),
+                                         grid.block_tokens, density, options.ranks)));
   const Cluster& cluster = options.cluster;
   std::string rates =
       fmt::format("{:g} GFLOP/s per rank, link {}", cluster.gflops, LinkText(cluster.link));
@@ -54,8 +55,9 @@ void PrintHead(const std::string& source, const Lanes& lanes, const BlockGrid& g
     rates += fmt::format(", cable {:g}Gb/s", cluster.cable_bytes_per_second * 8e-9);
   if (!cluster.speeds.empty())
     rates += fmt::format(", speeds {:g}", fmt::join(cluster.speeds, ","));
-  fmt::print("{}, head_dim {};\ncost {} per block, {} per row\n", rates, cluster.wire.head_dim,
-             options.cost.block, options.cost.row);
+  fmt::print("{}\n",
+             Wrapped(fmt::format("{}, head_dim {}; cost {} per block, {} per row", rates,
+                                 cluster.wire.head_dim, options.cost.block, options.cost.row)));
 }
 
 void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,

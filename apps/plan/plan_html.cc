@@ -122,10 +122,22 @@ void AddPicture(const PlanReport& report, Json& json) {
   json["timeline"] = TimelineJson(report.prediction, ranks, stages);
 }
 
+// A page travels: folders of this machine mean nothing elsewhere. Of "profile,file=a/b.npy,step=25"
+// too only what is a path goes.
+std::string WithoutFolders(const std::string& source) {
+  const std::string key = ",file=";
+  const size_t found = source.starts_with("profile,") ? source.find(key) : std::string::npos;
+  const size_t begin = found == std::string::npos ? 0 : found + key.size();
+  const size_t end = found == std::string::npos ? source.size()
+                                                : std::min(source.find(',', begin), source.size());
+  const std::string name =
+      std::filesystem::path(source.substr(begin, end - begin)).filename().string();
+  return source.substr(0, begin) + name + source.substr(end);
+}
+
 Json LayerJson(const MaskReport& layer, const PlanOptions& options, bool with_mask) {
   Json json = MaskReportJson(layer, options, /*details=*/false);
-  // A page travels: folders of this machine mean nothing elsewhere.
-  json["mask"]["source"] = std::filesystem::path(layer.source).filename().string();
+  json["mask"]["source"] = WithoutFolders(layer.source);
   json["why"] = WhyBest(layer.plans, 0);
   const int64_t cell = CellOf(layer.mask);
   json["cell"] = cell;

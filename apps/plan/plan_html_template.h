@@ -289,9 +289,13 @@ $("time").onmousemove = event => {
     ms((part.end - part.begin) * p.predicted_seconds)}`);
 };
 for (const id of ["mask", "time"]) $(id).onmouseleave = event => tip(event, "");
-// Opens with the head that the best plan shares among most ranks: there is most to see.
-const sharers = plan().map_of_lane.map((_, lane) => new Set(ownersOf(lane)).size);
-state.head = sharers.indexOf(sharers.reduce((a, b) => Math.max(a, b), 0));
+// Opens with the head that the best plan shares among most ranks, of those with the most blocks: there is most to see.
+const bitsOf = byte => byte ? (byte & 1) + bitsOf(byte >> 1) : 0, lanes = plan().map_of_lane.length;
+const toSee = plan().map_of_lane.map((_, lane) => {
+  const size = maskBits().length / lanes, part = maskBits().subarray(lane * size, (lane + 1) * size);
+  return new Set(ownersOf(lane)).size + part.reduce((sum, byte) => sum + bitsOf(byte), 0) / (8 * size + 1);
+});
+state.head = toSee.indexOf(Math.max(...toSee));
 draw();
 </script>
 </body>

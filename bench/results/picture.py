@@ -1,4 +1,5 @@
-"""docs/pictures/sparse.png: frames of one prompt, dense above and sparse below. Plain Python: nothing here needs a library for pictures."""
+"""The README's pictures of the small model's videos, as strips of frames: what a prompt gives, dense above sparse, a row per preset.
+Plain Python: nothing here needs a library for pictures."""
 import pathlib
 import struct
 import tempfile
@@ -8,9 +9,22 @@ import numpy
 
 import runs
 
-PROMPT, SEED = "a big yellow star spins", 1
-SPARSE = ["--attention", "predict", "--cache", "easy"]
 SHOWN, GAP = 7, 4  # frames, and pixels between them
+PRESETS = ["exact", "high", "balanced", "draft"]
+
+
+def held_out():
+    """Prompt and seed that nobody chose: the first of those that no calibration has seen."""
+    seed, prompt = (runs.MINI / "held-out.txt").read_text().splitlines()[0].split("\t")
+    return ["-p", prompt, "-s", seed]
+
+
+def pictures():
+    """{file: flags of each of its strips}, as README gives the commands."""
+    circle, star = ["-p", "a big red circle bounces on a black background", "-s", 1], ["-p", "a big yellow star spins"]
+    return {"circle.png": [circle],
+            "sparse.png": [star, [*star, "--attention", "predict", "--cache", "easy"]],
+            "presets.png": [[*held_out(), "--quality", preset] for preset in PRESETS]}
 
 
 def read_png(path):
@@ -46,15 +60,23 @@ def write_png(path, image):
 def strip(program, flags):
     """Some frames side by side, at half their size."""
     with tempfile.TemporaryDirectory() as folder:
-        program.run("generate", "-m", runs.MINI, "-p", PROMPT, "-s", SEED, *flags, "-o", pathlib.Path(folder) / "%05d.png")
+        program.run("generate", "-m", runs.MINI, *flags, "-o", pathlib.Path(folder) / "%05d.png")
         files = sorted(pathlib.Path(folder).glob("*.png"))
         frames = [read_png(files[i * (len(files) - 1) // (SHOWN - 1)]) for i in range(SHOWN)]
     small = [frame.reshape(frame.shape[0] // 2, 2, frame.shape[1] // 2, 2, 3).mean((1, 3)).astype(numpy.uint8) for frame in frames]
-    gap = numpy.full((small[0].shape[0], GAP, 3), 255, numpy.uint8)
-    return numpy.concatenate([part for frame in small for part in (frame, gap)][:-1], axis=1)
+    return joined(small, axis=1)
 
 
-def make(program, path, size=()):
-    above, below = strip(program, size), strip(program, [*size, *SPARSE])
-    gap = numpy.full((GAP, above.shape[1], 3), 255, numpy.uint8)
-    write_png(path, numpy.concatenate([above, gap, below]))
+def joined(images, axis):
+    """In a row or one above the other, with white between them."""
+    shape = list(images[0].shape)
+    shape[axis] = GAP
+    gap = numpy.full(shape, 255, numpy.uint8)
+    return numpy.concatenate([part for image in images for part in (image, gap)][:-1], axis=axis)
+
+
+def make(program, folder, size=()):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, rows in pictures().items():
+        runs.say(f"{name}: {len(rows)} video{'s' * (len(rows) > 1)}")
+        write_png(folder / name, joined([strip(program, [*flags, *size]) for flags in rows], axis=0))

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "equitile/base/rng.h"
@@ -235,8 +236,18 @@ TEST(Pipeline, PreviewsFramesSideBySide) {
   ThreadPool pool(1);
   Pipeline pipeline(Folder(), comm, pool, {});
   const std::vector<float> latents(16u * 2 * 6 * 8, 0.25f);
-  EXPECT_EQ(pipeline.Preview(Small(), latents, 4).size(), 48u * 2 * 64 * 3);
+  const std::vector<float> both = pipeline.Preview(Small(), latents, 4);
+  EXPECT_EQ(both.size(), 48u * 2 * 64 * 3);
   EXPECT_EQ(pipeline.Preview(Small(), latents, 1).size(), 48u * 64 * 3);
+  // In the video's own colours: the second latent frame is not decoded as if it were the first.
+  pipeline.Decode(Small(), latents, [&](int64_t frame, std::span<const float> rgb) {
+    for (size_t y = 0; frame % 4 == 0 && y < 48; ++y) {
+      const std::span<const float> row = rgb.subspan(y * 64 * 3, 64 * 3);
+      const auto place = static_cast<size_t>(frame / 4);
+      EXPECT_TRUE(std::equal(row.begin(), row.end(), both.begin() + (y * 2 + place) * 64 * 3))
+          << "frame " << frame << ", row " << y;
+    }
+  });
 }
 
 }  // namespace

@@ -37,17 +37,15 @@ class StartReader {
     }
     if (!options.resume.empty()) return FromCheckpoint(options.resume, task);
     if (is_there) return FromCheckpoint(task.checkpoint, task);
-    if (request_.tasks.size() > 1) {
-      TaskStart start{.record = FinishedRecord(task), .seed = task.seed};
-      if (!start.record.is_null()) Say(task.Name(), "is there already");
-      return start;
-    }
+    TaskStart start{.record = FinishedRecord(task), .seed = task.seed};
+    if (!start.record.is_null()) Say(task.Name(), "is there already");
+    if (!start.record.is_null() || request_.tasks.size() > 1) return start;
     if (task.checkpoint.empty()) {
       throw InputError(
           "--resume: {} is not a file, so that no checkpoint lies beside it; give --resume FILE",
           task.Name().string());
     }
-    throw InputError("--resume: there is no checkpoint {}", task.checkpoint.string());
+    throw InputError("--resume: there is no checkpoint {}; without --resume the video is begun", task.checkpoint.string());
   }
 
  private:

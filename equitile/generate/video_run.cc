@@ -183,6 +183,7 @@ class RankRun {
                    .sampled_q_blocks = request_.options.measured_q_blocks};
     const auto recorded = FindLayouts(ForTask(recipe_, task), comm_.size());
     hooks.repeats = recorded ? &recorded->decisions : nullptr;
+    Say("step", first_step_, config.steps);
     const Stopwatch watch;
     const DenoiseResult result = pipeline_->Denoise(config, rows[index + 1], rows[0], hooks);
     seconds_.steps = watch.Seconds() - seconds_.checkpoints;

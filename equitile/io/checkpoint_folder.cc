@@ -54,7 +54,7 @@ std::string AdviceForNoFolder(const fs::path& root) {
   }
   if (LooksLikeHubName(root)) {
     return fmt::format(
-        "no such folder; if it is a name on the Hugging Face hub, fetch it first: huggingface-cli "
+        "no such folder; if it is a name on the Hugging Face hub, fetch it first: hf "
         "download {} --local-dir {}, then -m {}",
         name, root.filename().string(), root.filename().string());
   }

@@ -55,6 +55,8 @@ def test_text_and_page(equitile, data, tmp_path):
     assert row["frames"] == [0, 1, 2, 3] and row["worst"] == 3 and [len(screen["frames"]) for screen in row["screens"]] == [4, 4]
     curve, = row["curves"]
     assert curve["psnr"].count(None) == 1 and len(curve["ssim"]) == 4
+    frames = json.loads(equitile("compare", data / "compare/a", data / "compare/b", "--json").out)["frames"]
+    assert [curve["psnr"], curve["ssim"]] == [[frame[key] for frame in frames] for key in ("psnr", "ssim")]
 
 
 def test_a_page_of_prompts_keeps_the_videos(equitile, tmp_path):

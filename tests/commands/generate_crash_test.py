@@ -285,6 +285,11 @@ def test_checkpoints_that_cannot_be_used(generate, tmp_path):
     (tmp_path / "a.st").unlink()
     made(generate("--save-latents", "a.st", "--resume", *SMALL))
     assert sha256(tmp_path / "a.st") == first
+    # Nothing is left to do.
+    written = (tmp_path / "a.st").stat().st_mtime_ns
+    assert "a.st: is there already" in made(generate("--save-latents", "a.st", "--resume", *SMALL)).err
+    assert (tmp_path / "a.st").stat().st_mtime_ns == written
+    generate("--save-latents", "a.st", "--resume", *SMALL, "--seed", 9).must_be_refused("no checkpoint", "without --resume")
     # A checkpoint of another model's weights.
     (tmp_path / "a.st.ckpt").write_bytes(good)
     other = shutil.copytree(MINI, tmp_path / "model", ignore=shutil.ignore_patterns("training"))

@@ -1,14 +1,18 @@
 """`equitile generate`: the same bits on any ranks, threads and after any crash; what cannot be used is refused in one line, before
 any work. Small videos of wan-mini; nothing here depends on what its weights draw."""
+import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import struct
 import subprocess
+import termios
 
 import numpy as np
 import pytest
@@ -55,8 +59,34 @@ def test_same_bits_under_mpirun(generate, tmp_path):
     made(generate("-o", "one.mp4", *SMALL))
     done = mpirun(tmp_path, 2, "-p", PROMPT, "-o", "two.mp4", "-t", 1, *SMALL)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
+    assert done.stdout.count("\n") == 1 and "\x1b" not in done.stdout + done.stderr  # though ranks may have a terminal of mpirun's
     assert sha256(tmp_path / "one.mp4") == sha256(tmp_path / "two.mp4")
+
+
+def on_a_terminal(folder, *words):
+    """What a terminal of 80 x 24 gets from both streams."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    run = subprocess.Popen([os.environ["EQUITILE"], *map(str, words)], cwd=folder, env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"},
+                           stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    said = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while part := os.read(controller, 4096):
+            said += part
+    os.close(controller)
+    assert run.wait() == 0, said
+    return said.decode()
+
+
+def test_a_terminal_sees_what_is_made_a_bar_and_lines_of_their_own(tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\n# not this one\na blue ring\n")
+    said = on_a_terminal(tmp_path, "generate", "-m", MINI, "--prompts", "p.txt", "-o", "a.mp4", *SMALL)
+    assert said.startswith("wan-mini: 2 videos of 9 frames of 64x48, 4 steps, attention dense, ")
+    for number in 1, 2:
+        assert f"\r\x1b[Kvideo {number}/2: step 0/4 ░░░" in said  # before the first step is done
+        assert re.search(rf"(\n|\r\x1b\[K)a-000{number}\.mp4: 9 frames of 64x48, 4 steps, seed {41 + number}: ", said), said
+    assert all(len(line) < 80 for line in re.findall(r"\x1b\[K([^\r\n]*)\r\x1b", said))
 
 
 def test_masks(generate, tmp_path):

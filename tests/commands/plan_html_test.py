@@ -1,10 +1,14 @@
 """`equitile plan --html`: one page that needs no network, holds what the plans say, and is written whole or not at all."""
 import base64
 import json
+import pathlib
 import re
 
 import numpy as np
 import pytest
+
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def embedded(page):
@@ -89,6 +93,15 @@ def test_a_large_mask_in_cells(equitile, tmp_path):
     assert layer["cell"] == 2 and layer["mask"]["source"] == "m.npy" and str(tmp_path) not in page
     cells = np.unpackbits(np.frombuffer(base64.b64decode(layer["bits"]), np.uint8).reshape(12, 592, -1), axis=2, bitorder="little")
     assert cells.mean() == pytest.approx(0.4, abs=0.05)  # as many are filled as blocks are kept
+
+
+def test_a_profile_is_named_without_its_folder(equitile, tmp_path):
+    profile = ROOT / "models/profiles/wan21_1.3b.density.npy"
+    spec = f"profile,file={profile},blocks=16"
+    outcome = equitile("plan", "--synthetic", spec, "--layer", 3, "--for-ranks", 2, "--html", "r.html")
+    assert outcome.code == 0, outcome.err
+    page = (tmp_path / "r.html").read_text()
+    assert embedded(page)[0]["mask"]["source"] == f"profile,file={profile.name},blocks=16" and str(ROOT) not in page
 
 
 def test_a_name_cannot_end_the_script(equitile, tmp_path):

@@ -185,7 +185,7 @@ def test_table_is_best_first_and_says_why(equitile):
 
 
 def test_text_fits_a_terminal(equitile, tmp_path):
-    outcome = equitile("plan", "--synthetic", "wan,heads=24,blocks=64", "--for-ranks", 8, "--planner", "all")
+    outcome = equitile("plan", "--synthetic", "wan,heads=24,blocks=128", "--for-ranks", 8, "--planner", "all", "--node-size", 4)
     lines = outcome.out.splitlines()
     assert outcome.code == 0 and max(map(len, lines)) <= 80, max(lines, key=len)
     table = [line for line in lines if re.match(r"\S.* \d+\.\d{4} ", line)]

@@ -3,6 +3,7 @@ with tiny videos."""
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -215,8 +216,28 @@ def test_pictures_come_back(program, tmp_path):
     for path in (tmp_path / "theirs").iterdir():
         picture.write_png(tmp_path / "ours" / path.name, picture.read_png(path))
     assert program.json("compare", tmp_path / "theirs", tmp_path / "ours")["identical_frames"] == 5
-    picture.make(program, tmp_path / "pair.png", ["-W", 64, "-H", 32, "--video-frames", 9, "--steps", 5])
-    assert picture.read_png(tmp_path / "pair.png").shape == (16 * 2 + picture.GAP, 32 * 7 + 6 * picture.GAP, 3)
+
+
+def test_one_call_makes_all_pictures(tmp_path):
+    """A row per video."""
+    subprocess.run([ROOT / "scripts/remake-results", "--pictures", "--quick", "--out", tmp_path], check=True, capture_output=True)
+    made = {path.name: picture.read_png(path) for path in tmp_path.iterdir()}
+    assert {name: image.shape for name, image in made.items()} == {
+        name: (16 * rows + picture.GAP * (rows - 1), 32 * 7 + 6 * picture.GAP, 3)
+        for name, rows in (("circle.png", 1), ("sparse.png", 2), ("presets.png", 4))}
+
+
+def test_every_preset_has_a_row(program):
+    said = re.search(r"--quality WORD +[^:]*: (.*)", program.run("generate", "--help"))[1]
+    assert picture.PRESETS == [part.split()[0] for part in said.split("; ")]
+
+
+def test_pictures_are_of_the_commands_that_readme_gives():
+    readme = (ROOT / "README.md").read_text()
+    for name in "circle.png", "sparse.png":
+        for flags in picture.pictures()[name]:
+            words = " ".join(f'"{word}"' if " " in str(word) else str(word) for word in flags)
+            assert f"scripts/run generate {words} -o" in readme, words
 
 
 @pytest.mark.parametrize("words, mentions", [(["tables"], "tables are"), (["--quick"], "--out")])

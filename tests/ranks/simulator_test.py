@@ -117,3 +117,11 @@ def test_ranks_and_threads_are_refused():
 def test_what_cannot_be_used_is_refused(arguments):
     run = subprocess.run([ROOT / "scripts/cluster-sim", *arguments], capture_output=True, text=True, timeout=60)
     assert run.returncode == 2 and run.stderr.startswith("cluster-sim: ") and run.stdout == ""
+
+
+def test_generate_finds_its_model(tmp_path):
+    words = ["-p", "a red circle", "-W", "32", "-H", "32", "--video-frames", "5", "--steps", "1", "--save-latents", "a.safetensors"]
+    run = subprocess.run([ROOT / "scripts/cluster-sim", "2", "--", os.environ["EQUITILE_SIM"], "generate", *words], cwd=tmp_path,
+                         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+    assert run.returncode == 0, run.stderr
+    assert json.loads((tmp_path / "a.safetensors.json").read_text())["run"]["ranks"] == 2
