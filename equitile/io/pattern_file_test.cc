@@ -124,13 +124,13 @@ TEST(PatternFile, RangesAreOfNoise) {
 TEST(PatternFile, WeightsAreOfNoiseAndLayer) {
   PatternFile file = SmallFile();
   EXPECT_EQ(file.ErrorWeightAt(0.5, 1), 1);
-  EXPECT_NE(PatternFileText(file).find("\"version\": 1"), std::string::npos);
+  EXPECT_EQ(json::parse(PatternFileText(file))["version"], 1);
   file.error_weights = {{0.3, 1, {0.5, 2}}, {0, 0.3, {0, 4}}};
   EXPECT_EQ(file.ErrorWeightAt(1, 0), 0.5);
   EXPECT_EQ(file.ErrorWeightAt(0.31, 1), 2);
   EXPECT_EQ(file.ErrorWeightAt(0.3, 1), 4);
   EXPECT_EQ(file.ErrorWeightAt(0, 0), 0);
-  EXPECT_NE(PatternFileText(file).find("\"version\": 2"), std::string::npos);
+  EXPECT_EQ(json::parse(PatternFileText(file))["version"], 2);
 }
 
 // Refused in one line that says what and where.
