@@ -87,6 +87,13 @@ Json Rows(const Table& table) {
   return rows.is_array() ? rows : Json::array({rows});
 }
 
+Json WeightsJson(const PatternFile& file) {
+  Json json = Json::array();
+  for (const ErrorWeights& weights : file.error_weights)
+    json.push_back({{"sigma", {weights.low, weights.high}}, {"layers", weights.layers}});
+  return json;
+}
+
 Json Describe(const InspectOptions& options, const PatternFile& file) {
   const TokenGrid& grid = file.grid;
   return {{"file", options.path},
@@ -105,6 +112,7 @@ Json Describe(const InspectOptions& options, const PatternFile& file) {
           {"density", file.density},
           {"predicted_speedup", file.predicted_speedup},
           {"measured", file.measured},
+          {"error_weights", WeightsJson(file)},
           {"modes", Rows(ModeTable(file))},
           {"pattern", Rows(HeadTable(file, options.layer))}};
 }
@@ -134,6 +142,10 @@ void Print(const InspectOptions& options, const PatternFile& file) {
   line("density",
        fmt::format("{:.4f}, predicted speed-up {:.2f}", file.density, file.predicted_speedup));
   if (!file.measured.empty()) line("measured", NumbersText(file.measured));
+  for (const ErrorWeights& weights : file.error_weights) {
+    line("weights", fmt::format("of errors by layer, sigma {:g} to {:g}: {:g}", weights.high,
+                                weights.low, fmt::join(weights.layers, ", ")));
+  }
   fmt::print("\n{}", ModeTable(file).ToText(terminal));
   if (options.layer) {
     fmt::print("\n{}", HeadTable(file, options.layer).ToText(terminal));

@@ -1,5 +1,6 @@
 // `equitile search`: calibration -> pattern file.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <map>
@@ -94,6 +95,8 @@ void PrintSummary(const SearchFlags& flags, const SearchOutcome& outcome) {
                candidate.velocity_error,
                candidate.psnr ? fmt::format(", videos {:.2f} dB", *candidate.psnr) : "");
   }
+  for (const ErrorWeights& weights : file.error_weights)
+    fmt::print("  errors of layers weigh {:g}\n", fmt::join(weights.layers, ", "));
   PrintMeasured(file.measured);
   if (outcome.dense_seconds > 0) {
     fmt::print("  searched on {} in {:.0f} s, {:.1f} times their dense steps\n",
@@ -119,6 +122,13 @@ Json SummaryJson(const SearchFlags& flags, const SearchOutcome& outcome) {
                           {"velocity_error", candidate.velocity_error},
                           {"psnr", candidate.psnr ? Json(*candidate.psnr) : Json(nullptr)}});
   }
+  Json layers = Json::array();
+  for (size_t i = 0; i < outcome.layers.size(); ++i) {
+    layers.push_back({{"velocity_error", outcome.layers[i].velocity_error},
+                      {"tried_errors", kTriedErrors},
+                      {"densities", outcome.layers[i].densities},
+                      {"weight", outcome.file.error_weights.front().layers[i]}});
+  }
   return {{"output", flags.output},
           {"objective", outcome.file.objective},
           {"density", outcome.file.density},
@@ -132,6 +142,7 @@ Json SummaryJson(const SearchFlags& flags, const SearchOutcome& outcome) {
           {"seconds", outcome.seconds},
           {"dense_seconds", outcome.dense_seconds},
           {"candidates", std::move(candidates)},
+          {"layers", std::move(layers)},
           {"measured", outcome.file.measured},
           {"curve", std::move(curve)}};
 }

@@ -131,8 +131,9 @@ std::string WhyItSavesLittle(const PatternFile& file, std::string_view name) {
                      file.predicted_speedup, why);
 }
 
-void ReadPattern(const SparsityUse& use, ChosenSparsity& chosen) {
-  const AttentionSpec& spec = chosen.options.attention;
+// attention: what the recipe says.
+void ReadPattern(const SparsityUse& use, const std::string& attention, ChosenSparsity& chosen) {
+  AttentionSpec& spec = chosen.options.attention;
   std::filesystem::path path = spec.file;
   if (path.empty()) {
     path = use.folder / "pattern.json";
@@ -152,6 +153,7 @@ void ReadPattern(const SparsityUse& use, ChosenSparsity& chosen) {
                                      .heads = use.model.heads,
                                      .grid = VideoGrid(use.model, use.config)},
                                     path.string());
+  spec = ParseAttention(attention, !file->error_weights.empty());
   if (NeedsPattern(spec)) chosen.advice = WhyItSavesLittle(*file, path.string());
   chosen.hash = Hasher().Add(std::string_view(text)).Digest();
   chosen.options.pattern = std::move(file);
@@ -177,7 +179,7 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
   if (options.attention.ReadsMasks()) {
     options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
   } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
-    ReadPattern(use, chosen);
+    ReadPattern(use, recipe.Text("attention"), chosen);
   }
   CheckSparsity(options, config.steps, model.layers);
   return chosen;

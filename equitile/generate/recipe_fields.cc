@@ -201,7 +201,8 @@ std::vector<RecipeField> MakeFields() {
                "radial, sta[:FILE], static:FILE, sparge, window:spatial, window:temporal, oracle; "
                "with dials as in predict:error=0.01,refresh=4 or observe:error=0.01,at=STEP; by mass "
                "instead of error: predict:mass=0.95,min=0.05,refresh=1,guard=0, observe:mass=0.99; "
-               "both: tail=mean"},
+               "both: tail=mean; predict:FILE, observe:FILE and pattern+predict weigh errors of "
+               "layers by the pattern file (one without weights has masses)"},
       {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
       {.name = "number of dense steps",
        .flags = "--dense-steps",

@@ -7,7 +7,8 @@
 namespace equitile {
 namespace {
 
-constexpr int64_t kPatternVersion = 1;
+constexpr int64_t kPatternVersion = 1, kWeightsVersion = 2;
+constexpr double kMaxWeight = 1000;  // more is no budget
 constexpr int64_t kMaxPatternCount = 1 << 16;  // layers, heads: far above any model
 constexpr double kMaxPatternNumber = 1e300;
 
@@ -37,6 +38,14 @@ Json RangeJson(const PatternRange& range) {
     for (const PatternHead& head : heads) layers.back().push_back(HeadJson(head));
   }
   return {{"sigma", {range.low, range.high}}, {"layers", std::move(layers)}};
+}
+
+// Ranges go from high noise to low.
+template <typename Range>
+size_t RangeIn(const std::vector<Range>& ranges, double sigma) {
+  const auto at = std::find_if(ranges.begin(), ranges.end() - 1,
+                               [&](const Range& range) { return sigma > range.low; });
+  return static_cast<size_t>(at - ranges.begin());
 }
 
 // --- Reading ---
@@ -99,18 +108,37 @@ PatternHead HeadFrom(const JsonValue& value, const TokenGrid& grid) {
   return head;
 }
 
+// The low end of a range that begins at `high`.
+double LowFrom(const JsonValue& sigma, double high) {
+  sigma.Size(2);
+  const double low = sigma.At(0).Number(0, 1);
+  if (sigma.At(1).Number(0, 1) != high)
+    sigma.At(1).Fail("must be {}: ranges go from sigma 1 down to 0 without gaps", high);
+  if (low >= high) sigma.Fail("[low, high] with low < high");
+  return low;
+}
+
+// The `layers` of a range, as many as the model has.
+JsonValue LayersFrom(const JsonValue& range, const JsonValue& root) {
+  const JsonValue layers = range["layers"];
+  layers.Size(root["layers"].Integer(1, kMaxPatternCount));
+  return layers;
+}
+
+ErrorWeights WeightsFrom(const JsonValue& value, double high, const JsonValue& root) {
+  value.CheckKeys({"sigma", "layers"});
+  ErrorWeights weights{.low = LowFrom(value["sigma"], high), .high = high, .layers = {}};
+  const JsonValue layers = LayersFrom(value, root);
+  for (int64_t layer = 0; layer < layers.Size(); ++layer)
+    weights.layers.push_back(layers.At(layer).Number(0, kMaxWeight));
+  return weights;
+}
+
 PatternRange RangeFrom(const JsonValue& value, double high, const JsonValue& root,
                        const TokenGrid& grid) {
   value.CheckKeys({"sigma", "layers"});
-  const JsonValue sigma = value["sigma"];
-  sigma.Size(2);
-  PatternRange range{
-      .low = sigma.At(0).Number(0, 1), .high = sigma.At(1).Number(0, 1), .layers = {}};
-  if (range.high != high)
-    sigma.At(1).Fail("must be {}: ranges go from sigma 1 down to 0 without gaps", high);
-  if (range.low >= range.high) sigma.Fail("[low, high] with low < high");
-  const JsonValue layers = value["layers"];
-  layers.Size(root["layers"].Integer(1, kMaxPatternCount));
+  PatternRange range{.low = LowFrom(value["sigma"], high), .high = high, .layers = {}};
+  const JsonValue layers = LayersFrom(value, root);
   for (int64_t layer = 0; layer < layers.Size(); ++layer) {
     const JsonValue heads = layers.At(layer);
     heads.Size(root["heads"].Integer(1, kMaxPatternCount));
@@ -119,6 +147,19 @@ PatternRange RangeFrom(const JsonValue& value, double high, const JsonValue& roo
       row.push_back(HeadFrom(heads.At(head), grid));
   }
   return range;
+}
+
+// Ranges of `from` down to sigma 0, each as `read` reads one that begins at `high`.
+template <typename Read>
+auto RangesFrom(const JsonValue& from, Read read) {
+  std::vector<decltype(read(from, 1.0))> ranges;
+  double high = 1;
+  for (int64_t i = 0; i < from.Size(); ++i) {
+    ranges.push_back(read(from.At(i), high));
+    high = ranges.back().low;
+  }
+  if (ranges.empty() || high != 0) from.Fail("must reach down to sigma 0");
+  return ranges;
 }
 
 void ReadCalibration(const JsonValue& value, PatternFile& file) {
@@ -156,18 +197,21 @@ std::string GridText(const TokenGrid& grid) {
 }  // namespace
 
 size_t PatternFile::RangeAt(double sigma) const {
-  const auto at = std::find_if(ranges.begin(), ranges.end() - 1,
-                               [&](const PatternRange& range) { return sigma > range.low; });
-  return static_cast<size_t>(at - ranges.begin());
+  return RangeIn(ranges, sigma);
 }
 
 std::span<const PatternHead> PatternFile::HeadsAt(double sigma, int64_t layer) const {
   return ranges[RangeAt(sigma)].layers[static_cast<size_t>(layer)];
 }
 
+double PatternFile::ErrorWeightAt(double sigma, int64_t layer) const {
+  if (error_weights.empty()) return 1;
+  return error_weights[RangeIn(error_weights, sigma)].layers[static_cast<size_t>(layer)];
+}
+
 std::string PatternFileText(const PatternFile& file) {
   Json json = {
-      {"version", kPatternVersion},
+      {"version", file.error_weights.empty() ? kPatternVersion : kWeightsVersion},
       {"kind", "pattern"},
       {"model", HashText(file.model)},
       {"grid", ExtentsJson(file.grid)},
@@ -183,6 +227,10 @@ std::string PatternFileText(const PatternFile& file) {
       {"measured", file.measured},
       {"ranges", Json::array()}};
   for (const PatternRange& range : file.ranges) json["ranges"].push_back(RangeJson(range));
+  for (const ErrorWeights& weights : file.error_weights) {
+    json["error_weights"].push_back(
+        {{"sigma", {weights.low, weights.high}}, {"layers", weights.layers}});
+  }
   return JsonText(json) + "\n";
 }
 
@@ -190,19 +238,26 @@ PatternFile ParsePatternFile(std::string_view text, std::string_view name) {
   const Json document = ParseJson(text, name);
   const JsonValue root(document, name);
   if (root["kind"].Text() != "pattern") root["kind"].Fail("must be \"pattern\"");
-  if (root["version"].Integer(0, INT32_MAX) != kPatternVersion)
-    root["version"].Fail("this program reads version {}", kPatternVersion);
+  const int64_t version = root["version"].Integer(0, INT32_MAX);
+  if (version != kPatternVersion && version != kWeightsVersion)
+    root["version"].Fail("this program reads versions {} and {}", kPatternVersion, kWeightsVersion);
+  const bool has_weights = version == kWeightsVersion;
+  if (!has_weights && root.Find("error_weights"))
+    root["error_weights"].Fail("is of version {}, the file says {}", kWeightsVersion, version);
   root.CheckKeys({"version", "kind", "model", "grid", "text", "block", "home_order", "layers",
-                  "heads", "calibration", "objective", "dials", "totals", "measured", "ranges"});
+                  "heads", "calibration", "objective", "dials", "totals", "measured", "ranges",
+                  "error_weights"});
   PatternFile file;
   ReadHeader(root, file);
-  const JsonValue ranges = root["ranges"];
-  double high = 1;
-  for (int64_t i = 0; i < ranges.Size(); ++i) {
-    file.ranges.push_back(RangeFrom(ranges.At(i), high, root, file.grid));
-    high = file.ranges.back().low;
+  file.ranges = RangesFrom(root["ranges"], [&](const JsonValue& value, double high) {
+    return RangeFrom(value, high, root, file.grid);
+  });
+  if (has_weights) {
+    file.error_weights =
+        RangesFrom(root["error_weights"], [&](const JsonValue& value, double high) {
+          return WeightsFrom(value, high, root);
+        });
   }
-  if (file.ranges.empty() || high != 0) ranges.Fail("must reach down to sigma 0");
   return file;
 }
 

@@ -14,16 +14,18 @@
 
 namespace equitile {
 
-// {"version": 1, "kind": "pattern", "model": 16 hexadecimal digits,
+// {"version": 1 or 2, "kind": "pattern", "model": 16 hexadecimal digits,
 //  "grid": [F, H, W], "text": {"before", "after"}, "block", "home_order", "layers", "heads",
 //  "calibration": {"prompts": [texts], "seeds": [numbers]},
 //  "objective", "dials": {name: number}, "totals": {"density", "predicted_speedup"},
 //  "measured": {name: number},
 //  "ranges": [{"sigma": [low, high], "layers": [layers][heads] of
 //      {"mode", "size" (bands: frames or places), "columns": [[begin, end], ...] (stripes),
-//       "density", "error", "p", "theta"}}]}
+//       "density", "error", "p", "theta"}}],
+//  "error_weights" (version 2): [{"sigma": [low, high], "layers": [layers] of numbers}]}
 // Ranges go from high noise to low, the first from 1, the last to 0, each from where the one before
-// ends. p and theta may be left out.
+// ends; those of the weights are their own. p and theta may be left out. A file without weights is
+// of version 1, which older programs read too.
 struct PatternHead {
   HeadPattern pattern;
   double density = 1;                  // of its blocks, on the file's grid
@@ -42,6 +44,15 @@ struct PatternRange {
   friend bool operator==(const PatternRange&, const PatternRange&) = default;
 };
 
+// What a layer's budget of error is multiplied by where blocks are chosen by error: more where an
+// error matters less to the whole step, or saves more blocks. 0: the layer stays dense.
+struct ErrorWeights {
+  double low = 0, high = 1;    // low < sigma <= high
+  std::vector<double> layers;  // [layers]
+
+  friend bool operator==(const ErrorWeights&, const ErrorWeights&) = default;
+};
+
 struct PatternFile {
   uint64_t model = 0;  // fingerprint of the checkpoint
   TokenGrid grid;      // that it was made for
@@ -53,12 +64,14 @@ struct PatternFile {
   double density = 1, predicted_speedup = 1;
   std::map<std::string, double> measured;  // on held-out prompts: psnr, ssim, ...
   std::vector<PatternRange> ranges;        // at least one, of as many layers and heads each
+  std::vector<ErrorWeights> error_weights;  // empty: none
 
   int64_t Layers() const { return std::ssize(ranges.front().layers); }
   int64_t Heads() const { return std::ssize(ranges.front().layers.front()); }
   // The range that a noise level falls into; outside (0, 1] the nearest one.
   size_t RangeAt(double sigma) const;
   std::span<const PatternHead> HeadsAt(double sigma, int64_t layer) const;
+  double ErrorWeightAt(double sigma, int64_t layer) const;  // 1 without weights
 
   friend bool operator==(const PatternFile&, const PatternFile&) = default;
 };

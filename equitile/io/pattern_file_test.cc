@@ -64,6 +64,15 @@ PatternFile AnyFile() {
     }
     file.ranges.push_back(range);
   }
+  const int weighed = *rc::gen::inRange(0, 3);  // ranges of their own
+  for (int r = 0; r < weighed; ++r) {
+    ErrorWeights weights;
+    weights.high = r == 0 ? 1.0 : file.error_weights.back().low;
+    weights.low = r == weighed - 1 ? 0.0 : weights.high * 0.6;
+    for (int layer = 0; layer < layers; ++layer)
+      weights.layers.push_back(*rc::gen::inRange(0, 4000) / 7.0);
+    file.error_weights.push_back(weights);
+  }
   return file;
 }
 
@@ -112,6 +121,18 @@ TEST(PatternFile, RangesAreOfNoise) {
   EXPECT_EQ(file.Heads(), 3);
 }
 
+TEST(PatternFile, WeightsAreOfNoiseAndLayer) {
+  PatternFile file = SmallFile();
+  EXPECT_EQ(file.ErrorWeightAt(0.5, 1), 1);
+  EXPECT_EQ(json::parse(PatternFileText(file))["version"], 1);
+  file.error_weights = {{0.3, 1, {0.5, 2}}, {0, 0.3, {0, 4}}};
+  EXPECT_EQ(file.ErrorWeightAt(1, 0), 0.5);
+  EXPECT_EQ(file.ErrorWeightAt(0.31, 1), 2);
+  EXPECT_EQ(file.ErrorWeightAt(0.3, 1), 4);
+  EXPECT_EQ(file.ErrorWeightAt(0, 0), 0);
+  EXPECT_EQ(json::parse(PatternFileText(file))["version"], 2);
+}
+
 // Refused in one line that says what and where.
 void Refused(json file, const std::string& words) {
   try {
@@ -123,6 +144,26 @@ void Refused(json file, const std::string& words) {
     EXPECT_NE(message.find("p.json"), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST(PatternFile, RefusesWeightsThatDoNotFit) {
+  PatternFile weighed = SmallFile();
+  weighed.error_weights = {{0.3, 1, {0.5, 2}}, {0, 0.3, {0, 4}}};
+  const json good = json::parse(PatternFileText(weighed));
+  const auto with = [&](const char* pointer, const json& value) {
+    json file = good;
+    file[json::json_pointer(pointer)] = value;
+    return file;
+  };
+  Refused(with("/version", 1), "is of version 2");
+  Refused(with("/error_weights", json::array()), "reach down to sigma 0");
+  Refused(with("/error_weights/1/sigma", {0.1, 0.3}), "reach down to sigma 0");
+  Refused(with("/error_weights/1/sigma", {0, 0.2}), "without gaps");
+  Refused(with("/error_weights/0/layers", {1}), "must have 2 entries, has 1");
+  Refused(with("/error_weights/0/layers/1", -0.5), "-0.5");
+  Refused(with("/error_weights/0/layers/1", 1e4), "1000");
+  Refused(with("/error_weights/0/layers/1", "much"), "number");
+  Refused(with("/error_weights/0/heads", 1), "unknown key 'heads'");
 }
 
 TEST(PatternFile, RefusesWhatIsNoPattern) {
@@ -138,7 +179,8 @@ TEST(PatternFile, RefusesWhatIsNoPattern) {
     file.erase(item.key());
     Refused(file, "'" + item.key() + "' is missing");
   }
-  Refused(with("/version", 2), "reads version 1");
+  Refused(with("/version", 3), "reads versions 1 and 2");
+  Refused(with("/version", 2), "'error_weights' is missing");
   Refused(with("/kind", "plan"), "'kind'");
   Refused(with("/model", "12"), "16 hexadecimal");
   Refused(with("/grid", {3, 4}), "3 entries");

@@ -12,9 +12,11 @@
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/time_estimate.h"
 #include "equitile/search/column_masses.h"
+#include "equitile/search/layer_trials.h"
 #include "equitile/search/row_sample.h"
 #include "equitile/search/trial_source.h"
 #include "equitile/search/velocity_judge.h"
+#include "equitile/sparsity/pattern_masks.h"
 
 namespace equitile {
 namespace {
@@ -57,6 +59,18 @@ int64_t TurnsFor(const SearchOptions& options, int64_t prompts) {
   return needs_each ? 1 : std::min<int64_t>(2, prompts);
 }
 
+bool WeighsErrors(const SearchOptions& options) {
+  return options.choice.objective == Objective::kBudget;
+}
+
+// Every layer is tried in whole steps: in as many as are a quarter of the calibration's own, and in
+// one at least.
+int64_t EveryWeighedStep(const GenerateRequest& request, int64_t judged_steps) {
+  const int64_t most = CeilDiv(std::ssize(request.tasks) * request.config.steps,
+                               4 * request.transformer.layers);
+  return CeilDiv(judged_steps, most);
+}
+
 // Of one video, in dense steps.
 double DecodeSteps(const GenerateRequest& request) {
   const ComputeRates rates = {.peak_gflops = 100,
@@ -71,11 +85,16 @@ double DecodeSteps(const GenerateRequest& request) {
          step;
 }
 
-// Whole steps of four candidates and videos of two of them, in dense steps.
+// Whole steps of all layers, then of four candidates, and videos of two of them, in dense steps.
 double StepsOfChoice(const GenerateRequest& request, const SearchOptions& options,
                      int64_t judged_steps) {
-  if (!LooksTwice(options)) return 0;
-  double steps = 4 * kSparsePart * static_cast<double>(judged_steps);
+  double steps = 0;
+  if (WeighsErrors(options) && judged_steps > 0) {
+    steps += static_cast<double>(request.transformer.layers) *
+             static_cast<double>(CeilDiv(judged_steps, EveryWeighedStep(request, judged_steps)));
+  }
+  if (!LooksTwice(options)) return steps;
+  steps += 4 * kSparsePart * static_cast<double>(judged_steps);
   if (options.choosing.empty()) return steps;
   const auto walk = static_cast<double>(request.config.steps);
   const double video = walk * (1 + 2 * kSparsePart) + 3 * DecodeSteps(request);
@@ -338,14 +357,30 @@ class PatternSearch {
     outcome.file = std::move(all.front().file);
     FillHeader(outcome.choice, outcome.file);
     NoteCandidates(outcome.candidates, outcome.file);
+    return WeighErrors(outcome);
+  }
+
+  // False: interrupted.
+  bool WeighErrors(SearchOutcome& outcome) {
+    if (!WeighsErrors(options_) || judge_.Steps() == 0) return true;
+    outcome.layers = TryLayers(judge_, EveryWeighedStep(request_, judge_.Steps()), run_);
+    if (outcome.layers.empty()) return false;
+    outcome.file.error_weights = {
+        {.low = 0, .high = 1, .layers = ChooseErrorWeights(outcome.layers, kTriedErrors)}};
     return true;
   }
 
   // Best first; false: interrupted.
   bool RankByVelocity(std::vector<Found>& all, std::vector<SearchCandidate>& candidates) {
-    std::vector<PatternFile> files;
-    for (const Found& found : all) files.push_back(found.file);
-    const std::vector<double> errors = judge_.Errors(files, run_);
+    const std::vector<double> errors = judge_.Errors(
+        {.doing = "comparing candidates",
+         .sources = std::ssize(all),
+         .source = [&](int64_t i) -> std::unique_ptr<MaskSource> {
+           const PatternFile& file = all[static_cast<size_t>(i)].file;
+           return std::make_unique<PatternMasks>(
+               run_.OnePrompt(), std::make_shared<PatternFile>(file), std::nullopt);
+         }},
+        run_);
     if (errors.empty()) return false;
     std::vector<size_t> order(all.size());
     std::iota(order.begin(), order.end(), size_t{0});

@@ -13,6 +13,7 @@
 #include "equitile/generate/request.h"
 #include "equitile/search/attention_maps.h"
 #include "equitile/search/calibration_run.h"
+#include "equitile/search/error_weights.h"
 #include "equitile/search/pattern_choice.h"
 #include "equitile/search/validation.h"
 
@@ -51,6 +52,7 @@ struct SearchOutcome {
   std::string interrupted;                  // where the search ended early; "": it did not
   double seconds = 0, dense_seconds = 0;    // of all, and of as many steps without a search
   std::vector<SearchCandidate> candidates;  // the chosen one first; empty: there was no choice
+  std::vector<LayerCurve> layers;           // what its weights of errors follow from; empty: none
   ValidationResult validation;              // of the validation's tasks, then of calibration_videos
   size_t calibration_videos = 0;
   ValidationResult other_size;      // of the first of the validation's tasks

@@ -65,19 +65,21 @@ SearchOptions OptionsOf(Objective objective) {
   return options;
 }
 
-// stop_after: steps of all passes, counted on rank 0; -1: none.
+// stop_after: steps of all passes, counted on rank 0; -1: none. stop_at: words of progress.
 SearchOutcome SearchOn(int32_t ranks, const GenerateRequest& request, const SearchOptions& options,
-                       int64_t stop_after = -1) {
+                       int64_t stop_after = -1, std::string_view stop_at = "nothing") {
   SearchOutcome outcome;
   std::atomic<int64_t> steps{0};
+  std::atomic<bool> is_there{false};
   const SearchListener listener{.progress =
                                     [&](std::string_view line) {
                                       if (line.find("step") != line.npos) ++steps;
+                                      if (line.find(stop_at) != line.npos) is_there = true;
                                     },
                                 .remark = [](std::string_view) {}};
   RunRanks(ranks, [&](Communicator& comm) {
     const Recipe agreed = AgreeOnRequest(comm, request);
-    const auto stop = [&] { return stop_after >= 0 && steps >= stop_after; };
+    const auto stop = [&] { return is_there || (stop_after >= 0 && steps >= stop_after); };
     SearchOutcome mine = RunSearch(request, agreed, options, comm, 1,
                                    {.listener = listener, .stop_requested = stop});
     if (comm.rank() == 0) outcome = std::move(mine);
@@ -100,6 +102,26 @@ TEST(PatternSearch, GivesTheSameFileOnAnyRanks) {
       EXPECT_TRUE(std::ranges::equal(other.maps.Of(1, 1), one.maps.Of(1, 1)));
     }
   }
+}
+
+// Only a budget has them; what they are worth is seen in whole videos.
+TEST(PatternSearch, ABudgetWeighsTheErrorsOfLayers) {
+  const TempFolder folder;
+  const GenerateRequest request = RequestFor(folder);
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  options.checkpoint = folder / "search.ckpt";
+  const SearchOutcome whole = SearchOn(1, request, options);
+  ASSERT_EQ(whole.file.error_weights.size(), 1u);
+  const std::vector<double>& weights = whole.file.error_weights.front().layers;
+  ASSERT_EQ(weights.size(), 2u);
+  EXPECT_NE(weights[0], weights[1]);
+  EXPECT_LE(std::ranges::min(weights), 1);
+  EXPECT_GE(std::ranges::max(weights), 1);
+  const SearchOutcome stopped = SearchOn(2, request, options, -1, "weighing errors");
+  EXPECT_NE(stopped.interrupted.find("while weighing errors"), std::string::npos);
+  options.resumes = true;
+  EXPECT_EQ(PatternFileText(SearchOn(3, request, options).file), PatternFileText(whole.file));
+  EXPECT_TRUE(SearchOn(1, request, OptionsOf(Objective::kRelative)).file.error_weights.empty());
 }
 
 // Calls that are not looked at must not count as calls without errors: then everything could go.

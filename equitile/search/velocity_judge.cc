@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <optional>
 #include <set>
 
 #include "equitile/search/checkpoint_numbers.h"
-#include "equitile/sparsity/pattern_masks.h"
 
 namespace equitile {
 namespace {
@@ -65,19 +62,17 @@ void VelocityJudge::Restore(const SourceState& parts) {
   }
 }
 
-std::vector<double> VelocityJudge::Errors(std::span<const PatternFile> files,
-                                          CalibrationRun& run) const {
-  std::vector<double> errors(files.size());
-  int64_t done = 0;
-  for (size_t i = 0; i < files.size(); ++i) {
-    const auto file = std::make_shared<PatternFile>(files[i]);
-    for (const Waypoint& waypoint : waypoints_) {
-      if (run.Stops("while comparing candidates")) return {};
-      run.Say(fmt::format("comparing candidates, step {}/{}", ++done,
-                          std::ssize(files) * std::ssize(waypoints_)));
-      auto masks = std::make_unique<PatternMasks>(run.OnePrompt(), file, std::nullopt);
-      errors[i] +=
-          run.VelocityError(waypoint, std::move(masks)) / static_cast<double>(waypoints_.size());
+std::vector<double> VelocityJudge::Errors(const Trial& trial, CalibrationRun& run) const {
+  std::vector<double> errors(static_cast<size_t>(trial.sources));
+  const int64_t steps = Steps(trial.every);
+  for (int64_t i = 0; i < trial.sources; ++i) {
+    for (int64_t step = 0; step < steps; ++step) {
+      if (run.Stops("while " + trial.doing)) return {};
+      run.Say(fmt::format("{}, step {}/{}", trial.doing, i * steps + step + 1,
+                          trial.sources * steps));
+      const Waypoint& waypoint = waypoints_[static_cast<size_t>(step * trial.every)];
+      errors[static_cast<size_t>(i)] +=
+          run.VelocityError(waypoint, trial.source(i)) / static_cast<double>(steps);
     }
   }
   return errors;

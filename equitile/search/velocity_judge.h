@@ -1,13 +1,14 @@
-// Files of a search judged by whole steps: heads are not separable, and only the whole model tells
-// how errors of layers add up. The states that it starts from are those of a dense walk that is
+// Masks judged by whole steps: heads are not separable, and only the whole model tells how errors
+// of layers add up. The states that it starts from are those of a dense walk that is
 // made anyway.
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "equitile/io/pattern_file.h"
 #include "equitile/search/calibration_run.h"
 
 namespace equitile {
@@ -25,10 +26,17 @@ class VelocityJudge {
   void AddTo(SourceState& parts) const;
   void Restore(const SourceState& parts);
 
-  // Collective. [files] means over the noted steps; empty: interrupted.
-  std::vector<double> Errors(std::span<const PatternFile> files, CalibrationRun& run) const;
+  struct Trial {
+    std::string doing;  // for progress: "comparing candidates"
+    int64_t sources = 0;
+    int64_t every = 1;  // of the noted steps, one in so many
+    std::function<std::unique_ptr<MaskSource>(int64_t index)> source;  // anew for every step
+  };
+  // Collective. [sources] means over steps; empty: interrupted.
+  std::vector<double> Errors(const Trial& trial, CalibrationRun& run) const;
 
-  int64_t Steps() const { return std::ssize(waypoints_); }  // that a file is judged by
+  // That a source is judged by.
+  int64_t Steps(int64_t every = 1) const { return CeilDiv(std::ssize(waypoints_), every); }
   int64_t Bytes() const;
 
  private:

@@ -25,7 +25,8 @@ constexpr std::array<NamedKind, 14> kKinds = {{
      "error,rows,orders,mass,budget,min,refresh,tail,guard"},
     {"observe", AttentionKind::kObserve, false, true,
      "error,rows,orders,mass,budget,min,at,refresh,tail"},
-    {"pattern+predict", AttentionKind::kPatternPredict, false, true, "mass,min,refresh,tail,guard"},
+    {"pattern+predict", AttentionKind::kPatternPredict, false, true,
+     "error,rows,orders,mass,min,refresh,tail,guard"},
     {"svg", AttentionKind::kSvg, false, false, "density"},
     {"radial", AttentionKind::kRadial, false, false, ""},
     {"sta", AttentionKind::kSta, false, true, "density"},
@@ -54,12 +55,13 @@ enum class Rule : uint8_t { kError, kMass };
 AttentionSpec DefaultsOf(AttentionKind kind, Rule rule) {
   AttentionSpec spec;
   spec.kind = kind;
-  const bool knows_errors = kind == AttentionKind::kPredict || kind == AttentionKind::kObserve;
+  const bool knows_errors = kind == AttentionKind::kPredict || kind == AttentionKind::kObserve ||
+                            kind == AttentionKind::kPatternPredict;
   if (knows_errors && rule == Rule::kError) {
     spec.error = 0.01;
     spec.rows = 4;
     spec.tail = Tail::kMean;
-    if (kind == AttentionKind::kPredict) spec.refresh = 4;
+    if (kind != AttentionKind::kObserve) spec.refresh = 4;
     return spec;
   }
   switch (kind) {
@@ -108,7 +110,8 @@ const NamedKind* KindOf(std::string_view text) {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  Parser(std::string_view text, bool file_has_weights)
+      : text_(text), file_has_weights_(file_has_weights) {}
 
   AttentionSpec Parse() {
     const NamedKind* kind = KindOf(text_);
@@ -120,17 +123,29 @@ class Parser {
       spec_.file = rest;  // which may hold anything
     } else {
       Items(*kind, rest);
-      if (spec_.error && (mass_dial_ || !spec_.file.empty())) {
-        if (error_dial_) Fail("blocks are chosen by error or by mass, not by both");
+      const bool lacks_weights = HasFile(*kind) && !file_has_weights_;
+      if (spec_.error && (mass_dial_ || lacks_weights)) {
+        if (error_dial_ && mass_dial_) Fail("blocks are chosen by error or by mass, not by both");
+        if (error_dial_) {
+          Fail("its file has no weights of errors, only masses; make one that has with `equitile "
+               "search --objective budget`, or leave error, rows and orders out");
+        }
         spec_ = DefaultsOf(kind->kind, Rule::kMass);
         Items(*kind, rest);
       }
     }
     if (kind->needs_file && spec_.file.empty()) Fail("FILE is missing");
+    spec_.says_error = spec_.error && error_dial_ && HasFile(*kind);
+    spec_.says_refresh = spec_.error && refresh_dial_ && HasFile(*kind);
     return spec_;
   }
 
  private:
+  // A pattern that names none is the model's own.
+  bool HasFile(const NamedKind& kind) const {
+    return !spec_.file.empty() || kind.kind == AttentionKind::kPatternPredict;
+  }
+
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> why, Args&&... args) const {
     throw InputError("--attention {}: {}", text_, fmt::format(why, std::forward<Args>(args)...));
@@ -169,6 +184,7 @@ class Parser {
     }
     const std::string_view value = item.substr(equals + 1);
     error_dial_ |= key == "error" || key == "rows" || key == "orders";
+    refresh_dial_ |= key == "refresh";
     mass_dial_ |= key == "mass" || key == "budget" || key == "min" || key == "guard";
     if (key == "error") spec_.error = Share(key, value);
     if (key == "rows") spec_.rows = Rows(value);
@@ -228,20 +244,24 @@ class Parser {
   }
 
   std::string_view text_;
+  bool file_has_weights_;
   AttentionSpec spec_;
-  bool error_dial_ = false, mass_dial_ = false;  // whether one of these was turned
+  // Whether one of these was turned.
+  bool error_dial_ = false, mass_dial_ = false, refresh_dial_ = false;
 };
 
 }  // namespace
 
-AttentionSpec ParseAttention(std::string_view text) { return Parser(text).Parse(); }
+AttentionSpec ParseAttention(std::string_view text, bool file_has_weights) {
+  return Parser(text, file_has_weights).Parse();
+}
 
 std::string AttentionSpec::Text() const {
   const AttentionSpec defaults = DefaultsOf(kind, error ? Rule::kError : Rule::kMass);
-  const bool says_mass = !error && file.empty() && DefaultsOf(kind, Rule::kError).error;
+  const bool says_mass = !error && DefaultsOf(kind, Rule::kError).error;
   std::vector<std::string> items;
   if (!file.empty()) items.push_back(file);
-  if (error != defaults.error) items.push_back(fmt::format("error={}", *error));
+  if (says_error || error != defaults.error) items.push_back(fmt::format("error={}", *error));
   if (rows != defaults.rows) items.push_back(fmt::format("rows={}", rows));
   if (orders != defaults.orders) items.push_back("orders=" + TokenOrdersText(orders));
   if (says_mass || mass != defaults.mass) items.push_back(fmt::format("mass={}", mass));
@@ -250,7 +270,7 @@ std::string AttentionSpec::Text() const {
   if (min != defaults.min) items.push_back(fmt::format("min={}", min));
   if (density != defaults.density) items.push_back(fmt::format("density={}", density));
   if (at) items.push_back(fmt::format("at={}", *at));
-  if (refresh != defaults.refresh)
+  if (says_refresh || refresh != defaults.refresh)
     items.push_back(refresh ? fmt::format("refresh={}", *refresh) : "refresh=never");
   if (tail != defaults.tail)
     items.push_back(fmt::format("tail={}", tail == Tail::kMean ? "mean" : "none"));

@@ -18,9 +18,9 @@ enum class AttentionKind : uint8_t {
   kDense,
   kMask,            // files
   kPattern,         // a mode per head, from a pattern file
-  kPredict,         // means of strips, every step
-  kObserve,         // exact masses of a dense step
-  kPatternPredict,  // the head's mode, filled up by prediction
+  kPredict,         // by error, every few steps; by mass, from means of strips
+  kObserve,         // by error, once; by mass, exact masses of a dense step
+  kPatternPredict,  // the head's mode, filled up as by kPredict
   // Baselines, each by its published rule.
   kSvg,
   kRadial,
@@ -35,8 +35,8 @@ enum class AttentionKind : uint8_t {
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kDense;
   std::string file;                // of masks or patterns; "": none given
-  double mass = 0;                 // predict, observe
-  std::optional<double> error;     // predict, observe: see ErrorMasks; then mass does not count
+  double mass = 0;                 // predict, observe, pattern+predict
+  std::optional<double> error;     // the same: see ErrorMasks; then mass does not count
   int64_t rows = 0;                // of a block of queries that are looked at for errors
   std::vector<TokenOrder> orders;  // that a head may take, with error; none: by itself
   MassBudget budget = MassBudget::kRow;  // what mass is a share of; a file's masses are rows'
@@ -46,6 +46,8 @@ struct AttentionSpec {
   std::optional<int64_t> at;  // observe: step, counted from 1 as people do; nothing: by itself
   Tail tail = Tail::kNone;
   double density = 0;  // baselines, oracle
+  // With a file, whether these were asked for: a default may be another one when the file is known.
+  bool says_error = false, says_refresh = false;
 
   std::string Text()
       const;  // parses back to the same spec; every dial that differs from its default
@@ -60,8 +62,9 @@ struct AttentionSpec {
 };
 
 // "dense", "mask:FILE", "predict:mass=0.9,tail=mean", "observe:p.json,mass=0.99", "window:spatial"
-// ... Throws InputError that names what is wrong and what would be right.
-AttentionSpec ParseAttention(std::string_view text);
+// ... Throws InputError that names what is wrong and what would be right. file_has_weights: whether
+// the pattern file that it means, if any, has weights of errors; one without them goes by mass.
+AttentionSpec ParseAttention(std::string_view text, bool file_has_weights = true);
 
 // "20%" or a number of steps; rounded up. Throws InputError.
 int64_t ParseDenseSteps(std::string_view text, int64_t steps);

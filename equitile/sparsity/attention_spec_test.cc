@@ -19,7 +19,6 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
   EXPECT_EQ(tried.error, 0.1);
   EXPECT_EQ(tried.rows, 2);
   EXPECT_EQ(tried.orders, (std::vector{TokenOrder::kFHW, TokenOrder::Tiles(2, 4, 4)}));
-  EXPECT_FALSE(ParseAttention("observe:p.json").error) << "a file has masses";
   const AttentionSpec predict = ParseAttention("predict:budget=layer");
   EXPECT_FALSE(predict.error);
   EXPECT_EQ(predict.mass, 0.95);
@@ -43,6 +42,30 @@ TEST(AttentionSpec, ReadsWhatPeopleWrite) {
   EXPECT_EQ(ParseAttention("window:temporal:density=0.2").density, 0.2);
 }
 
+// A file without weights goes by mass, whatever the rule would be with weights.
+TEST(AttentionSpec, AFileDecidesWhatBlocksAreChosenBy) {
+  for (const char* text : {"predict:p.json", "observe:p.json", "pattern+predict:p.json",
+                           "pattern+predict", "predict:p.json,refresh=4"}) {
+    const AttentionSpec weighed = ParseAttention(text), old = ParseAttention(text, false);
+    EXPECT_EQ(weighed.error, 0.01) << text;
+    EXPECT_EQ(weighed.rows, 4) << text;
+    EXPECT_FALSE(old.error) << text;
+    EXPECT_GT(old.mass, 0) << text;
+    EXPECT_EQ(weighed.Text(), text);
+    EXPECT_FALSE(ParseAttention(old.Text()).error) << "as it was found: " << old.Text();
+  }
+  EXPECT_EQ(ParseAttention("predict:p.json").refresh, 4);
+  EXPECT_EQ(ParseAttention("predict:p.json", false).refresh, 1);
+  EXPECT_EQ(ParseAttention("predict:p.json,refresh=4", false).refresh, 4);
+  EXPECT_EQ(ParseAttention("predict", false).error, 0.01) << "there is no file";
+  EXPECT_FALSE(ParseAttention("pattern+predict:p.json,mass=0.9").error);
+  for (const char* text : {"predict:p.json,error=0.01", "pattern+predict:error=0.02",
+                           "observe:p.json,orders=fhw"}) {
+    EXPECT_TRUE(ParseAttention(ParseAttention(text).Text()).error) << text;
+    EXPECT_THROW(ParseAttention(ParseAttention(text).Text(), false), InputError) << text;
+  }
+}
+
 TEST(AttentionSpec, TextReadsBack) {
   for (const char* text : {"dense",
                            "mask:m.npy",
@@ -52,7 +75,11 @@ TEST(AttentionSpec, TextReadsBack) {
                            "observe:error=0.002,rows=8,orders=hwf+fhw,at=3",
                            "predict:mass=0.95",
                            "predict:mass=0.5,tail=none",
-                           "predict:p.json,min=0.25",
+                           "predict:p.json,mass=0.95,min=0.25",
+                           "predict:p.json,error=0.01",
+                           "predict:p.json,error=0.02,refresh=4",
+                           "pattern+predict:error=0.02",
+                           "pattern+predict:p.json,mass=0.95",
                            "observe:mass=0.8,at=3",
                            "predict:mass=0.8,budget=row",
                            "observe:mass=0.99,budget=layer",
@@ -82,7 +109,8 @@ TEST(AttentionSpec, NamesWhatIsWrong) {
 
                            "predict:mass=2",
                            "predict:error=0.1,mass=0.5",
-                           "observe:p.json,error=0.1",
+                           "observe:p.json,error=0.1,mass=0.9",
+                           "pattern+predict:p.json,rows=4,min=0.1",
                            "predict:rows=0",
                            "predict:orders=fhw+xyz",
                            "predict:orders=",

@@ -1,263 +1,44 @@
 #include "equitile/sparsity/error_masks.h"
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
 
 #include "equitile/base/error.h"
-#include "equitile/kernel/pooling.h"
-#include "equitile/sparsity/predict_masks.h"
-#include "equitile/sparsity/strip_pool.h"
 
 namespace equitile {
 namespace {
 
-// The budget in integers, so that its sum over ranks is exact: this many units for each block.
-constexpr int64_t kUnitsPerBlock = 64;
-
-// Orders are chosen by one row of blocks in so many, in multiples of these: with four queries each
-// they fill strips. Of 72 lanes eight rows took another order than all 36 in five, and these lanes
-// need 1 % more blocks for it.
-constexpr int64_t kChoosingShare = 8, kChoosingRows = 8;
-
-// With four queries to a block each sees a quarter of the keys.
-constexpr int64_t kMostKeyStep = 4;
-
-// With so many dims the partial outputs of a strip stay in L2 for some hundred blocks, and the
-// squares of errors are right to a fourth, before they are added up over queries.
-constexpr int64_t kMostValueDims = 32;
-
-// Tasks that each thread gets at least, if there are so many: the last ones then wait little.
-constexpr int64_t kTasksPerThread = 8;
-
-template <typename T>
-int64_t BytesOf(const std::vector<T>& values) {
-  return static_cast<int64_t>(values.capacity() * sizeof(T));
+BlockMask AllBut(const SourceContext& context, const std::vector<int64_t>& skipped) {
+  BlockMask mask(context.lanes, context.grid);
+  for (int64_t lane = 0; lane < context.lanes.Count(); ++lane) {
+    if (std::ranges::binary_search(skipped, context.lanes.HeadOf(lane))) continue;
+    for (int64_t row = 0; row < mask.QBlocks(); ++row)
+      mask.SetRange(lane, row, {0, mask.KvBlocks()});
+  }
+  return mask;
 }
 
 }  // namespace
 
-ErrorMasks::ErrorMasks(const SourceContext& context, LaneMasks shape, ErrorOptions options)
-    : context_(context),
-      options_(std::move(options)),
-      dense_(BlockMask::Dense(context.lanes, context.grid)),
-      masks_(std::move(shape), context.token_grid, context.layers),
-      rows_(context),
-      judge_(*context.pool) {
-  EQ_CHECK(options_.sampled_rows > 0 && !options_.orders.empty());
-  for (const TokenOrder order : options_.orders) orders_.push_back(MakeOrder(order));
-  const int64_t blocks = context.grid.QBlocks();
-  const int64_t count = std::min(blocks, RoundUp(CeilDiv(blocks, kChoosingShare), kChoosingRows));
-  for (int64_t i = 0; i < count; ++i) choosing_.push_back((2 * i + 1) * blocks / (2 * count));
-  for (int64_t block = 0; block < blocks; ++block) {
-    all_.push_back(block);
-    if (!std::ranges::binary_search(choosing_, block)) others_.push_back(block);
-  }
-}
-
-int64_t ErrorMasks::Bytes() const {
-  int64_t bytes = masks_.Bytes() + budget_.Bytes() + judge_.Bytes();
-  const auto add = [&](const Rows& rows) {
-    bytes += BytesOf(rows.k) + BytesOf(rows.v);
-    for (const Rows::Candidate& one : rows.candidates)
-      bytes += BytesOf(one.queries) + one.errors.Bytes();
-  };
-  for (const Rows& rows : lanes_) add(rows);
-  add(sent_);
-  return bytes;
-}
-
-ErrorMasks::Order ErrorMasks::MakeOrder(TokenOrder order) const {
-  Order made{.order = order, .token_at_position = TokenAtPosition(context_.token_grid, order)};
-  for (const int64_t position : SampledPositions(context_.grid, options_.sampled_rows))
-    made.tokens.push_back(made.token_at_position[static_cast<size_t>(position)]);
-  made.ascending = made.tokens;
-  std::ranges::sort(made.ascending);
-  for (const int64_t token : made.tokens)
-    made.place.push_back(std::ranges::lower_bound(made.ascending, token) - made.ascending.begin());
-  return made;
-}
+ErrorMasks::ErrorMasks(const SourceContext& context, LaneMasks base, ErrorOptions options,
+                       std::shared_ptr<ErrorMaskMaker> maker)
+    : options_(std::move(options)),
+      dense_(AllBut(context, options_.skipped)),
+      masks_(std::move(base), context.token_grid, context.layers),
+      maker_(std::move(maker)) {}
 
 LaneMasks ErrorMasks::MaskFor(const SelfAttentionCall& call) {
-  if (call.step < options_.first_step || options_.error <= 0) return dense_;
+  const double weight = options_.weight ? options_.weight(call.sigma, call.layer) : 1;
+  const double error = options_.error * weight;
+  if (call.step < options_.first_step || error <= 0) return dense_;
   const int64_t age = masks_.AgeOf(call.layer);
-  if (age < 0 || (options_.refresh && age >= *options_.refresh)) masks_.Set(call.layer, Make(call));
+  if (age < 0 || (options_.refresh && age >= *options_.refresh)) {
+    masks_.Set(call.layer,
+               maker_->Make(call, {.error = error,
+                                   .base = masks_.shape(),
+                                   .before = age < 0 ? nullptr : &masks_.MasksOf(call.layer),
+                                   .skipped = options_.skipped}));
+  }
   return masks_.Use(call.layer);
-}
-
-bool ErrorMasks::MakesMaskOf(int64_t lane) const {
-  return MaskMakerOf(lane, context_.comm->size()) == context_.comm->rank();
-}
-
-std::vector<size_t> ErrorMasks::OrdersToJudge(int32_t layer, int64_t lane) const {
-  std::vector<size_t> judged;
-  const std::vector<TokenOrder>* taken =
-      masks_.AgeOf(layer) < 0 ? nullptr : &masks_.MasksOf(layer).orders();
-  for (size_t i = 0; i < orders_.size(); ++i) {
-    if (taken == nullptr ||
-        orders_[i].order ==
-            (taken->empty() ? context_.token_grid.home : (*taken)[static_cast<size_t>(lane)]))
-      judged.push_back(i);
-  }
-  return judged;
-}
-
-void ErrorMasks::Gather(const SelfAttentionCall& call, int64_t lane, Rows& rows) const {
-  const std::vector<size_t> orders = OrdersToJudge(call.layer, lane);
-  EQ_CHECK(!orders.empty(), "lane {} has taken an order that is none of the choice", lane);
-  rows.lane = lane;
-  rows.orders = orders.size();
-  if (rows.candidates.size() < orders.size()) rows.candidates.resize(orders.size());
-  for (size_t i = 0; i < orders.size(); ++i) {
-    rows.candidates[i].order = orders[i];
-    rows_.Gather(call.q, lane, orders_[orders[i]].ascending, rows.candidates[i].queries);
-  }
-  rows_.GatherAll(call.k, lane, rows.k);
-  rows_.GatherAll(call.v, lane, rows.v);
-}
-
-BlockErrors::Lane ErrorMasks::LaneOf(const Rows& rows, const Rows::Candidate& candidate,
-                                     float scale) const {
-  const Order& order = orders_[candidate.order];
-  BlockErrors::Lane lane{.keys = {.k = rows.k.data(),
-                                  .v = rows.v.data(),
-                                  .token_at_position = order.token_at_position.data(),
-                                  .grid = context_.grid,
-                                  .head_dim = context_.head_dim},
-                         .queries = {},
-                         .scale = scale,
-                         .tail = masks_.shape().TailOf(rows.lane),
-                         .key_step = KeyStep(),
-                         .value_dims = ValueDims()};
-  for (const int64_t place : order.place)
-    lane.queries.push_back(candidate.queries.data() + place * context_.head_dim);
-  return lane;
-}
-
-size_t ErrorMasks::FewestBlocks(const Rows& rows) const {
-  size_t best = 0;
-  int64_t fewest = INT64_MAX;
-  for (size_t i = 0; i < rows.orders; ++i) {
-    const BlockErrors& errors = rows.candidates[i].errors;
-    const double allowed = options_.error * options_.error * errors.Squares();
-    const int64_t needed = BlocksNeeded(errors.ErrorsOf(choosing_), allowed);
-    if (needed >= fewest) continue;
-    best = i;
-    fewest = needed;
-  }
-  return best;
-}
-
-void ErrorMasks::Judge(const SelfAttentionCall& call, std::span<Rows> lanes,
-                       std::vector<Judged>& judged) {
-  std::vector<BlockErrors*> candidates, chosen;
-  for (Rows& rows : lanes) {
-    for (Rows::Candidate& one : std::span(rows.candidates).first(rows.orders)) {
-      one.errors.Begin(LaneOf(rows, one, call.scale), options_.sampled_rows);
-      candidates.push_back(&one.errors);
-    }
-  }
-  judge_.Pack(candidates);
-  // Either all lanes choose or none does.
-  const bool choose = candidates.size() > lanes.size();
-  if (choose) judge_.Judge(candidates, choosing_);
-  const size_t first = judged.size();
-  for (Rows& rows : lanes) {
-    Rows::Candidate& best = rows.candidates[choose ? FewestBlocks(rows) : 0];
-    judged.push_back({.lane = rows.lane, .order = best.order, .errors = {}, .squares = 0});
-    chosen.push_back(&best.errors);
-  }
-  judge_.Judge(chosen, choose ? others_ : all_);
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    judged[first + i].errors = chosen[i]->errors();
-    judged[first + i].squares = chosen[i]->Squares();
-  }
-}
-
-// Every key is seen by a query of each block.
-int64_t ErrorMasks::KeyStep() const {
-  int64_t step = kMostKeyStep;
-  while (step > options_.sampled_rows || context_.grid.block_tokens % (step * kStripTokens) != 0)
-    step /= 2;
-  return step;
-}
-
-int64_t ErrorMasks::ValueDims() const {
-  return context_.head_dim % kMostValueDims == 0 ? kMostValueDims : context_.head_dim;
-}
-
-int64_t ErrorMasks::LanesAtOnce() const {
-  const int64_t at_once = BlockPartials::kMostRows * KeyStep();
-  const int64_t tasks = CeilDiv(context_.grid.QBlocks() * options_.sampled_rows, at_once);
-  return CeilDiv(kTasksPerThread * context_.pool->Threads(), tasks);
-}
-
-// Each rank judges as many lanes at a time as keep its threads busy, while the others judge theirs.
-// Rows come in the order of lanes, however many that are on each rank.
-std::vector<ErrorMasks::Judged> ErrorMasks::JudgeOwnLanes(const SelfAttentionCall& call,
-                                                          int64_t lanes) {
-  std::vector<Judged> judged;
-  const int64_t ranks = context_.comm->size(), step = ranks * LanesAtOnce();
-  for (int64_t first = 0; first < lanes; first += step) {
-    size_t own = 0;
-    for (int64_t lane = first; lane < std::min(first + step, lanes); ++lane) {
-      if (!MakesMaskOf(lane)) {
-        Gather(call, lane, sent_);
-        continue;
-      }
-      if (own == lanes_.size()) lanes_.emplace_back();
-      Gather(call, lane, lanes_[own++]);
-    }
-    Judge(call, std::span(lanes_).first(own), judged);
-  }
-  return judged;
-}
-
-void ErrorMasks::Keep(std::span<const Judged> judged, double squares, int64_t lanes,
-                      BlockMask& mask) {
-  const int64_t rows = mask.QBlocks(), columns = mask.KvBlocks();
-  const int64_t units = kUnitsPerBlock * lanes * rows * columns;
-  const double unit = options_.error * options_.error * squares / static_cast<double>(units);
-  budget_.Clear();
-  for (const Judged& one : judged) {
-    const std::span<uint32_t> weights = budget_.AddLane(one.lane, rows, columns);
-    for (size_t i = 0; i < weights.size(); ++i) {
-      const double weight = unit > 0 ? double{one.errors[i]} / unit + 0.5 : 0;
-      weights[i] = weight < kWholeMass ? static_cast<uint32_t>(weight) : kWholeMass;
-    }
-  }
-  budget_.KeepAllBut(*context_.comm, static_cast<uint64_t>(units), mask);
-}
-
-LaneMasks ErrorMasks::Make(const SelfAttentionCall& call) {
-  const int64_t all = context_.lanes.Count();
-  const int64_t lanes = options_.share_passes ? context_.lanes.heads : all;
-  const std::vector<Judged> judged = JudgeOwnLanes(call, lanes);
-  // [squares of each lane, order of each lane]
-  std::vector<double> numbers(static_cast<size_t>(2 * lanes), 0);
-  for (const Judged& one : judged) {
-    numbers[static_cast<size_t>(one.lane)] = one.squares;
-    numbers[static_cast<size_t>(lanes + one.lane)] = static_cast<double>(one.order);
-  }
-  context_.comm->AllReduce(std::span(numbers), Reduce::kSum);  // exact: all others add 0
-  double squares = 0;
-  for (int64_t lane = 0; lane < lanes; ++lane) squares += numbers[static_cast<size_t>(lane)];
-  if (!std::isfinite(squares)) {
-    throw InputError("[sparsity] layer {}: queries, keys or values are not finite", call.layer);
-  }
-  LaneMasks::Parts parts{.blocks = BlockMask(context_.lanes, context_.grid),
-                         .token_grid = context_.token_grid,
-                         .orders = {},
-                         .tails = masks_.shape().tails()};
-  Keep(judged, squares, lanes, parts.blocks);
-  GatherRows(*context_.comm, parts.blocks);
-  if (options_.share_passes) SharePasses(parts.blocks);
-  for (int64_t lane = 0; lane < all; ++lane) {
-    const int64_t from = options_.share_passes ? context_.lanes.HeadOf(lane) : lane;
-    const auto order = static_cast<size_t>(numbers[static_cast<size_t>(lanes + from)]);
-    parts.orders.push_back(orders_[order].order);
-  }
-  return LaneMasks(std::move(parts));
 }
 
 }  // namespace equitile

@@ -19,7 +19,7 @@ using testing::OnRanks;
 ErrorOptions SomeOptions() {
   ErrorOptions options;
   options.error = 0.2;
-  options.orders = {TokenOrder::kFHW, TokenOrder::kHWF};
+  options.making.orders = {TokenOrder::kFHW, TokenOrder::kHWF};
   return options;
 }
 
@@ -54,7 +54,7 @@ TEST(ErrorMasks, AreTheSameOnAnyRanks) {
   const LayerWorld world{LayerCase{}};
   for (const bool share : {false, true}) {
     ErrorOptions options = SomeOptions();
-    options.share_passes = share;
+    options.making.share_passes = share;
     const std::vector<LaneMasks> one = MasksOf(world, options, 1);
     EXPECT_LT(one[0].blocks().Density(), 1.0);
     EXPECT_GT(one[0].blocks().Density(), 0.1);
@@ -68,8 +68,8 @@ TEST(ErrorMasks, SpendTheWholeBudgetAndNoMore) {
   const LayerWorld world{LayerCase{}};
   const LayerCase& test = world.test();
   ErrorOptions options = SomeOptions();
-  options.orders = {TokenOrder::kFHW};
-  options.sampled_rows = 32;
+  options.making.orders = {TokenOrder::kFHW};
+  options.making.sampled_rows = 32;
   options.error =
       0.1;  // so little that no row would keep nothing: these keep one whatever it costs
   for (const Tail tail : {Tail::kNone, Tail::kMean}) {
@@ -134,8 +134,25 @@ TEST(ErrorMasks, EveryHeadInTheOrderThatNeedsFewestBlocks) {
   EXPECT_EQ(masks.orders(), (std::vector{TokenOrder::kFHW, TokenOrder::kHWF}));
   EXPECT_LT(masks.blocks().Density(), 0.3);
   // Only fhw: the second head needs many.
-  options.orders = {TokenOrder::kFHW};
+  options.making.orders = {TokenOrder::kFHW};
   EXPECT_GT(MasksOf(world, options, 1)[0].blocks().Density(), masks.blocks().Density());
+}
+
+TEST(ErrorMasks, AWeightIsAFactorOfTheError) {
+  const LayerWorld world{LayerCase{}};
+  ErrorOptions options = SomeOptions();
+  const std::vector<LaneMasks> plain = MasksOf(world, options, 1);
+  options.weight = [](double, int64_t) { return 1.0; };
+  EXPECT_EQ(MasksOf(world, options, 1), plain);
+  options.weight = [](double sigma, int64_t layer) { return sigma == 0.5 && layer == 1 ? 2 : 0.1; };
+  const std::vector<LaneMasks> more = MasksOf(world, options, 1);
+  EXPECT_LT(more[0].blocks().Density(), plain[0].blocks().Density());
+  for (const int32_t ranks : {2, 3}) EXPECT_EQ(MasksOf(world, options, ranks), more) << ranks;
+  options.weight = {};
+  options.error *= 2;
+  EXPECT_EQ(MasksOf(world, options, 1), more);
+  options.weight = [](double, int64_t) { return 0.0; };
+  EXPECT_EQ(MasksOf(world, options, 1)[0].blocks().Density(), 1);
 }
 
 TEST(ErrorMasks, NoErrorIsDense) {
@@ -196,7 +213,7 @@ TEST(ErrorMasks, GoOnFromACheckpointWithTheirOrders) {
   SoloCommunicator comm;
   ThreadPool pool(1);
   ErrorOptions options = SomeOptions();
-  options.orders = {TokenOrder::kHWF, TokenOrder::Tiles(2, 3, 4)};
+  options.making.orders = {TokenOrder::kHWF, TokenOrder::Tiles(2, 3, 4)};
   ErrorMasks before(world.Context(comm, pool), ShapeOf(world.test()), options);
   ErrorMasks after(world.Context(comm, pool), ShapeOf(world.test()), options);
   LaneMasks made, restored;

@@ -59,46 +59,52 @@ std::unique_ptr<MaskSource> Observed(const SparsityOptions& options, const Sourc
   return std::make_unique<ObserveMasks>(context, ShapeOf(context, spec.tail), observe);
 }
 
-// The home's order first: it moves no token. Then the two that keep frames or places together.
-std::vector<TokenOrder> OrdersFor(const AttentionSpec& spec, TokenOrder home) {
-  if (!spec.orders.empty()) return spec.orders;
-  std::vector<TokenOrder> orders{home};
-  for (const TokenOrder order : {TokenOrder::kFHW, TokenOrder::kHWF})
-    if (order != home) orders.push_back(order);
-  return orders;
-}
-
-std::unique_ptr<MaskSource> ByError(const SparsityOptions& options, const SourceContext& context) {
+ErrorOptions ErrorsOf(const SparsityOptions& options) {
   const AttentionSpec& spec = options.attention;
   const bool observes = spec.kind == AttentionKind::kObserve;
   ErrorOptions error;
   error.error = *spec.error;
-  error.sampled_rows = spec.rows;
-  error.orders = OrdersFor(spec, context.token_grid.home);
+  if (options.pattern) error.weight = ErrorWeightOf(options.pattern);
+  error.making = {.sampled_rows = spec.rows,
+                  .orders = spec.orders,
+                  .share_passes = options.share_passes};
   error.first_step = observes ? options.ObservedStep() + 1 : 0;
   error.refresh = spec.refresh;
-  error.share_passes = options.share_passes;
-  return std::make_unique<ErrorMasks>(context, ShapeOf(context, spec.tail), error);
+  return error;
+}
+
+std::unique_ptr<MaskSource> ByError(const SparsityOptions& options, const SourceContext& context) {
+  return std::make_unique<ErrorMasks>(context, ShapeOf(context, options.attention.tail),
+                                      ErrorsOf(options));
+}
+
+FillUp FillUpOf(const SparsityOptions& options, const SourceContext& context) {
+  FillUp fill_up{.by = PredictOptions(), .tail = options.attention.tail};
+  if (options.attention.error) {
+    fill_up.by = ErrorsOf(options);
+  } else {
+    fill_up.by = PredictingOf(options, context);
+  }
+  return fill_up;
 }
 
 std::unique_ptr<MaskSource> Bare(const SparsityOptions& options, const SourceContext& context) {
   if (options.attention.ReadsMasks())
     return std::make_unique<FileMasks>(options.masks->ForBatch(context.lanes.batch));
-  if (options.attention.error) return ByError(options, context);
   switch (options.attention.kind) {
     case AttentionKind::kDense:
       return std::make_unique<ConstantMasks>(BlockMask::Dense(context.lanes, context.grid));
     case AttentionKind::kPredict:
+      if (options.attention.error) return ByError(options, context);
       return std::make_unique<PredictMasks>(context, ShapeOf(context, options.attention.tail),
                                             PredictingOf(options, context));
     case AttentionKind::kObserve:
+      if (options.attention.error) return ByError(options, context);
       return Observed(options, context);
     case AttentionKind::kPattern:
       return std::make_unique<PatternMasks>(context, options.pattern, std::nullopt);
     case AttentionKind::kPatternPredict:
-      return std::make_unique<PatternMasks>(
-          context, options.pattern,
-          FillUp{.predict = PredictingOf(options, context), .tail = options.attention.tail});
+      return std::make_unique<PatternMasks>(context, options.pattern, FillUpOf(options, context));
     case AttentionKind::kSvg:
       return std::make_unique<SvgMasks>(context, SvgOptions{.density = options.attention.density});
     case AttentionKind::kRadial:

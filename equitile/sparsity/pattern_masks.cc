@@ -41,6 +41,13 @@ HeadMass ObserveMassOf(std::shared_ptr<const PatternFile> file, double otherwise
   };
 }
 
+LayerWeight ErrorWeightOf(std::shared_ptr<const PatternFile> file) {
+  if (file->error_weights.empty()) return {};
+  return [file = std::move(file)](double sigma, int64_t layer) {
+    return file->ErrorWeightAt(sigma, layer);
+  };
+}
+
 LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, double sigma,
                          int64_t layer) {
   std::vector<HeadPattern> heads;
@@ -52,7 +59,24 @@ LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, 
 
 PatternMasks::PatternMasks(const SourceContext& context, std::shared_ptr<const PatternFile> file,
                            std::optional<FillUp> fill_up)
-    : context_(context), file_(std::move(file)), fill_up_(std::move(fill_up)) {}
+    : context_(context), file_(std::move(file)), fill_up_(std::move(fill_up)) {
+  const auto* by_error = fill_up_ ? std::get_if<ErrorOptions>(&fill_up_->by) : nullptr;
+  if (by_error != nullptr) maker_ = std::make_shared<ErrorMaskMaker>(context, by_error->making);
+}
+
+std::unique_ptr<MaskSource> PatternMasks::Filled(const LaneMasks& modes) const {
+  const std::vector<int64_t> skipped = equitile::SkippedHeads(modes);
+  LaneMasks base = WithTail(modes, fill_up_->tail, skipped);
+  const auto fill = [&](auto options) -> std::unique_ptr<MaskSource> {
+    options.skipped = skipped;
+    if constexpr (std::is_same_v<decltype(options), ErrorOptions>) {
+      return std::make_unique<ErrorMasks>(context_, std::move(base), std::move(options), maker_);
+    } else {
+      return std::make_unique<PredictMasks>(context_, std::move(base), std::move(options));
+    }
+  };
+  return std::visit(fill, fill_up_->by);
+}
 
 PatternMasks::Part& PatternMasks::At(double sigma, int32_t layer) {
   const auto range = static_cast<int64_t>(file_->RangeAt(sigma));
@@ -61,22 +85,19 @@ PatternMasks::Part& PatternMasks::At(double sigma, int32_t layer) {
   if (!is_new) return part;
   part.modes = PatternMasksAt(*file_, context_, sigma, layer);
   if (!fill_up_) return part;
-  PredictOptions predict = fill_up_->predict;
-  predict.skipped = equitile::SkippedHeads(part.modes);
-  part.predicted = std::make_unique<PredictMasks>(
-      context_, WithTail(part.modes, fill_up_->tail, predict.skipped), predict);
+  part.filled = Filled(part.modes);
   const std::string prefix = PrefixOf(range, layer);
   SourceState own;
   for (const auto& [name, bytes] : restored_) {
     if (name.starts_with(prefix)) own[name.substr(prefix.size())] = bytes;
   }
-  part.predicted->Restore(own);
+  part.filled->Restore(own);
   return part;
 }
 
 LaneMasks PatternMasks::MaskFor(const SelfAttentionCall& call) {
   Part& part = At(call.sigma, call.layer);
-  return part.predicted ? part.predicted->MaskFor(call) : part.modes;
+  return part.filled ? part.filled->MaskFor(call) : part.modes;
 }
 
 std::vector<int64_t> PatternMasks::SkippedHeads(const ComingLayer& layer) {
@@ -84,17 +105,17 @@ std::vector<int64_t> PatternMasks::SkippedHeads(const ComingLayer& layer) {
 }
 
 int64_t PatternMasks::Bytes() const {
-  int64_t bytes = 0;
+  int64_t bytes = maker_ ? maker_->Bytes() : 0;
   for (const auto& [key, part] : parts_)
-    bytes += part.modes.Bytes() + (part.predicted ? part.predicted->Bytes() : 0);
+    bytes += part.modes.Bytes() + (part.filled ? part.filled->Bytes() : 0);
   return bytes;
 }
 
 SourceState PatternMasks::State() const {
   SourceState state;
   for (const auto& [key, part] : parts_) {
-    if (!part.predicted) continue;
-    for (auto& [name, bytes] : part.predicted->State())
+    if (!part.filled) continue;
+    for (auto& [name, bytes] : part.filled->State())
       state[PrefixOf(key.first, key.second) + name] = bytes;
   }
   return state;

@@ -1,13 +1,16 @@
-// Masks of a pattern file: a mode per head, by the noise level of the step; alone, or filled up by
-// prediction to what the file says that the head needs.
+// Masks of a pattern file: a mode per head, by the noise level of the step; alone, or filled up to
+// what the file says that the layer may lose, or that the head needs.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
+#include <variant>
 
 #include "equitile/io/pattern_file.h"
+#include "equitile/sparsity/error_masks.h"
 #include "equitile/sparsity/mask_source.h"
 #include "equitile/sparsity/predict_masks.h"
 #include "equitile/sparsity/source_context.h"
@@ -18,6 +21,9 @@ namespace equitile {
 HeadMass PredictMassOf(std::shared_ptr<const PatternFile> file, double otherwise);
 HeadMass ObserveMassOf(std::shared_ptr<const PatternFile> file, double otherwise);
 
+// The file's weights of errors, which it has; nothing in a file that has none.
+LayerWeight ErrorWeightOf(std::shared_ptr<const PatternFile> file);
+
 // Of a layer at a noise level, for the video of the context, which may be of another grid.
 LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, double sigma,
                          int64_t layer);
@@ -25,7 +31,7 @@ LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, 
 // How heads are filled up beyond their modes. A head that is skipped stays so: its budget was found
 // to be nothing, and whoever knows that before the layer begins need not make its values.
 struct FillUp {
-  PredictOptions predict;   // its masses come from the file where it has them
+  std::variant<ErrorOptions, PredictOptions> by;  // with the weights or masses of the file
   Tail tail = Tail::kNone;  // of what is still not kept; heads of mode `mean` have theirs anyway
 };
 
@@ -44,13 +50,15 @@ class PatternMasks final : public MaskSource {
  private:
   struct Part {  // of one layer in one range of noise
     LaneMasks modes;
-    std::unique_ptr<PredictMasks> predicted;
+    std::unique_ptr<MaskSource> filled;  // null: the modes alone
   };
   Part& At(double sigma, int32_t layer);
+  std::unique_ptr<MaskSource> Filled(const LaneMasks& modes) const;
 
   SourceContext context_;
   std::shared_ptr<const PatternFile> file_;
   std::optional<FillUp> fill_up_;
+  std::shared_ptr<ErrorMaskMaker> maker_;  // null: nobody chooses by error
   std::map<std::pair<int64_t, int32_t>, Part> parts_;  // by range and layer
   SourceState restored_;
 };

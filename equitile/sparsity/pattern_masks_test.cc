@@ -59,7 +59,7 @@ TEST(PatternMasks, SkippedHeadsStaySkippedWherePredictionFillsUp) {
   const LayerCase test;
   const LayerWorld world{test};
   const FillUp fill_up{
-      .predict = {.mass_of_head = PredictMassOf(SomeFile(test), 0.9), .guard = 0.5},
+      .by = PredictOptions{.mass_of_head = PredictMassOf(SomeFile(test), 0.9), .guard = 0.5},
       .tail = Tail::kMean};
   const LaneMasks modes = MasksOf(world, std::nullopt);
   for (const int32_t ranks : {1, 2, 3}) {
@@ -79,10 +79,93 @@ TEST(PatternMasks, SkippedHeadsStaySkippedWherePredictionFillsUp) {
   }
 }
 
+FillUp ByError(double error, Tail tail = Tail::kMean) {
+  ErrorOptions options;
+  options.error = error;
+  options.refresh = 2;
+  return {.by = options, .tail = tail};
+}
+
+// Modes keep their blocks and bands their order, skipped heads stay so; of the rest as many blocks
+// are kept as the error asks for.
+TEST(PatternMasks, FilledUpByErrorModesKeepTheirBlocks) {
+  const LayerCase test;
+  const LayerWorld world{test};
+  const LaneMasks modes = MasksOf(world, std::nullopt);
+  const LaneMasks filled = MasksOf(world, ByError(0.1)), less = MasksOf(world, ByError(0.4));
+  const BlockMask& blocks = filled.blocks();
+  for (int64_t lane = 0; lane < test.lanes.Count(); ++lane) {
+    const int64_t head = test.lanes.HeadOf(lane);
+    for (int64_t q = 0; q < blocks.QBlocks(); ++q) {
+      for (int64_t kv = 0; kv < blocks.KvBlocks(); ++kv) {
+        if (!modes.blocks().Get(lane, q, kv)) continue;
+        EXPECT_TRUE(blocks.Get(lane, q, kv));
+        EXPECT_TRUE(less.blocks().Get(lane, q, kv));
+      }
+    }
+    EXPECT_EQ(filled.TailOf(lane), head == 0 ? Tail::kNone : Tail::kMean);
+    if (head == 0) {
+      EXPECT_EQ(Kept(filled, lane), 0);
+    } else {
+      EXPECT_GT(Kept(filled, lane), Kept(modes, lane)) << lane;
+    }
+    if (head == 1 && !filled.orders().empty()) {
+      EXPECT_EQ(filled.orders()[static_cast<size_t>(lane)], TokenOrder::kFHW);
+    }
+  }
+  EXPECT_LT(less.blocks().Density(), blocks.Density());
+  for (const int32_t ranks : {2, 3}) EXPECT_EQ(MasksOf(world, ByError(0.1), ranks), filled);
+  const LaneMasks all = MasksOf(world, ByError(0));
+  EXPECT_EQ(all.blocks().Density(), 2.0 / 3) << "all but the skipped head";
+  EXPECT_EQ(SkippedHeads(all), std::vector<int64_t>{0});
+}
+
+// Without modes that keep or skip anything it is `predict`.
+TEST(PatternMasks, FilledUpByErrorMeansAreJustPredicted) {
+  const LayerCase test;
+  const LayerWorld world{test};
+  SoloCommunicator comm;
+  ThreadPool pool(1);
+  auto file = SomeFile(test);
+  for (auto& layer : file->ranges[0].layers) layer.assign(3, HeadOf(HeadMode::kMean));
+  const FillUp fill_up = ByError(0.2);
+  PatternMasks pattern(world.Context(comm, pool), file, fill_up);
+  ErrorMasks plain(
+      world.Context(comm, pool),
+      LaneMasks({.blocks = BlockMask(test.lanes, test.Grid()),
+                 .token_grid = test.token_grid,
+                 .orders = {},
+                 .tails = std::vector<Tail>(static_cast<size_t>(test.lanes.Count()), Tail::kMean)}),
+      std::get<ErrorOptions>(fill_up.by));
+  for (int32_t step = 0; step < 4; ++step) {
+    const LayerWorld now{test, static_cast<uint64_t>(step) + 1};
+    now.Call(comm, step, 1, nullptr, [&](const SelfAttentionCall& call) {
+      EXPECT_EQ(pattern.MaskFor(call), plain.MaskFor(call)) << step;
+    });
+  }
+}
+
+TEST(PatternMasks, FilledUpByErrorTheyGoOnFromACheckpoint) {
+  const LayerCase test;
+  const LayerWorld world{test};
+  SoloCommunicator comm;
+  ThreadPool pool(1);
+  PatternMasks before(world.Context(comm, pool), SomeFile(test), ByError(0.2));
+  PatternMasks after(world.Context(comm, pool), SomeFile(test), ByError(0.2));
+  LaneMasks made, restored;
+  world.Call(comm, 0, 1, nullptr,
+             [&](const SelfAttentionCall& call) { made = before.MaskFor(call); });
+  after.Restore(before.State());
+  const LayerWorld other{test, 2};
+  other.Call(comm, 1, 1, nullptr,
+             [&](const SelfAttentionCall& call) { restored = after.MaskFor(call); });
+  EXPECT_EQ(restored, made);
+}
+
 TEST(PatternMasks, WithoutATailOnlyMeansHaveOne) {
   const LayerCase test;
   const LayerWorld world{test};
-  const LaneMasks filled = MasksOf(world, FillUp{.predict = {}, .tail = Tail::kNone});
+  const LaneMasks filled = MasksOf(world, FillUp{.by = PredictOptions(), .tail = Tail::kNone});
   for (int64_t lane = 0; lane < test.lanes.Count(); ++lane) {
     EXPECT_EQ(filled.TailOf(lane), test.lanes.HeadOf(lane) == 2 ? Tail::kMean : Tail::kNone);
   }

@@ -58,7 +58,8 @@ def test_pictures(equitile, tmp_path):
 
 
 @pytest.mark.parametrize("changes, words", [
-    ({"version": 2}, ["version", "reads version 1"]),
+    ({"version": 3}, ["version", "reads versions 1 and 2"]),
+    ({"version": 2}, ["error_weights", "missing"]),
     ({"heads": 7}, ["7 entries"]),
     ({"ranges": []}, ["sigma 0"]),
     ({"home_order": "zigzag"}, ["hilbert"]),

@@ -17,7 +17,8 @@ FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 
 SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
            "observe:mass=0.5,tail=none,at=1,refresh=2", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg", "radial", "sta",
            "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "oracle:density=0.4",
-           "predict:p.json,mass=0.5", "observe:p.json,mass=0.5", "predict:error=0.05,refresh=2", "observe:error=0.1,orders=hwf+tiles:2x3x4"]
+           "predict:p.json,mass=0.5", "observe:p.json,mass=0.5", "predict:error=0.05,refresh=2", "observe:error=0.1,orders=hwf+tiles:2x3x4",
+           "predict:w.json,error=0.05", "observe:w.json,error=0.1", "pattern+predict:w.json,error=0.2,refresh=2"]
 MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
          {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
 
@@ -34,6 +35,8 @@ def pattern_file(equitile, tmp_path, **changes):
             "ranges": [{"sigma": [0.5, 1], "layers": [heads[i:] + heads[:i] for i in range(6)]},
                        {"sigma": [0, 0.5], "layers": [heads[::-1]] * 6}]}
     (tmp_path / "p.json").write_text(json.dumps({**file, **changes}))
+    weights = [{"sigma": [0.7, 1], "layers": [1, 2, 0.5, 1, 0.1, 3]}, {"sigma": [0, 0.7], "layers": [2, 1, 0, 1, 1, 0.5]}]
+    (tmp_path / "w.json").write_text(json.dumps({**file, "version": 2, "error_weights": weights, **changes}))
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def latents(generate, tmp_path, *args):
 
 @pytest.mark.parametrize("attention", SOURCES)
 def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attention):
-    if "p.json" in attention:
+    if ".json" in attention:
         pattern_file(equitile, tmp_path)
     one = latents(generate, tmp_path, "--attention", attention, "-t", 1)
     if attention != "sta":  # whose windows of tiles are larger than this video
@@ -120,10 +123,13 @@ def killed_after(tmp_path, steps, *args):
                                    ["--attention", "predict:mass=0.6,refresh=3", "--dense-steps", 1],
                                    ["--attention", "predict:error=0.05,refresh=3", "--dense-steps", 1],
                                    ["--attention", "observe:error=0.05", "--token-order", "hilbert"],
+                                   ["--attention", "pattern+predict:w.json,error=0.2,refresh=3", "--dense-steps", 1],
                                    ["--attention", "observe:mass=0.6,at=2,refresh=2", "--share-passes"],
                                    ["--attention", "observe:mass=0.6", "--token-order", "hilbert"],
                                    ["--attention", "predict:mass=0.6,refresh=3", "--token-order", "tiles:2x3x4"]])
-def test_goes_on_after_any_step_with_the_same_bits(generate, tmp_path, flags):
+def test_goes_on_after_any_step_with_the_same_bits(equitile, generate, tmp_path, flags):
+    if ".json" in flags[1]:
+        pattern_file(equitile, tmp_path)
     whole = latents(generate, tmp_path, *flags)
     for steps in 1, 2, 3, 4:
         assert any(killed_after(tmp_path, steps, *flags) for _ in range(20)), steps
@@ -191,11 +197,25 @@ def test_patterns_of_something_else(equitile, generate, tmp_path):
     use = ["--attention", "pattern:p.json", "--save-latents", "a.st"]
     pattern_file(equitile, tmp_path, model="0123456789abcdef")
     generate(*use).must_be_refused("p.json", "model")
-    pattern_file(equitile, tmp_path, version=2)
+    pattern_file(equitile, tmp_path, version=3)
     generate(*use).must_be_refused("p.json", "version")
     pattern_file(equitile, tmp_path, grid=[3, 6, 9])
     other = generate(*use)
     assert other.code == 0 and other.err.count("p.json") == 1, other.err  # a warning, in one line
+
+
+def test_weights_of_a_file(equitile, generate, tmp_path):
+    pattern_file(equitile, tmp_path)
+    file = json.loads((tmp_path / "w.json").read_text())
+    ones = {**file, "error_weights": [{"sigma": [0, 1], "layers": [1] * 6}]}
+    (tmp_path / "ones.json").write_text(json.dumps(ones))
+    plain = latents(generate, tmp_path, "--attention", "predict:error=0.05")
+    assert latents(generate, tmp_path, "--attention", "predict:ones.json,error=0.05") == plain
+    assert latents(generate, tmp_path, "--attention", "predict:w.json,error=0.05") != plain
+    by_mass = latents(generate, tmp_path, "--attention", "predict:p.json,mass=0.95")
+    for attention in "predict:p.json", "predict:w.json,mass=0.95":  # an old file, and an old dial
+        assert latents(generate, tmp_path, "--attention", attention) == by_mass, attention
+    generate("--attention", "predict:p.json,error=0.01", "--save-latents", "a.st").must_be_refused("weights of errors", "equitile search")
 
 
 def test_a_models_own_pattern(generate, tmp_path):
