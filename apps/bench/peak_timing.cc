@@ -18,25 +18,36 @@ constexpr double kRoundSeconds = 0.03;
 
 PeakTiming TimeBesidePeak(ThreadPool& pool, FunctionRef<void()> work,
                           FunctionRef<void(int64_t done, int64_t total)> report) {
-  PeakTiming timing;
-  std::vector<double> seconds;
-  auto window = [&] { timing.peak_gflops = std::max(timing.peak_gflops, FmaPeakWindow(pool)); };
+  return TimeInTurnsBesidePeak(pool, 1, [&](size_t) { work(); }, report)[0];
+}
+
+std::vector<PeakTiming> TimeInTurnsBesidePeak(
+    ThreadPool& pool, size_t works, FunctionRef<void(size_t work)> run,
+    FunctionRef<void(int64_t done, int64_t total)> report) {
+  std::vector<std::vector<double>> seconds(works);
+  double peak = 0.0;
   for (int64_t round = 0; round < kRounds; ++round) {
-    window();
+    peak = std::max(peak, FmaPeakWindow(pool));
     const Stopwatch round_watch;
     do {
-      const Stopwatch watch;
-      work();
-      seconds.push_back(watch.Seconds());
-    } while (round_watch.Seconds() < kRoundSeconds);
+      for (size_t work = 0; work < works; ++work) {
+        const Stopwatch watch;
+        run(work);
+        seconds[work].push_back(watch.Seconds());
+      }
+    } while (round_watch.Seconds() < kRoundSeconds * static_cast<double>(works));
     if (report) report(round + 1, kRounds);
   }
-  window();
-  timing.runs = static_cast<int64_t>(seconds.size());
-  const auto middle = seconds.begin() + (timing.runs - 1) / 2;
-  std::nth_element(seconds.begin(), middle, seconds.end());
-  timing.seconds = *middle;
-  return timing;
+  peak = std::max(peak, FmaPeakWindow(pool));
+  std::vector<PeakTiming> timings;
+  for (std::vector<double>& runs : seconds) {
+    std::ranges::sort(runs);
+    timings.push_back({.seconds = runs[(runs.size() - 1) / 2],
+                       .least = runs.front(),
+                       .peak_gflops = peak,
+                       .runs = std::ssize(runs)});
+  }
+  return timings;
 }
 
 }  // namespace equitile
