@@ -172,10 +172,10 @@ void ComputeWinograd(const WinogradBlock& block, float* scratch) {
     return (block.tiles.begin + tile) % block.tiles_wide * 2;
   };
 
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t first =
-        (row_of(tile) - 1) * args.in.row_stride + (column_of(tile) - 1) * s.in_pixel;
-    for (int64_t f = 0; f < in_frames; ++f) {
+  for (int64_t f = 0; f < in_frames; ++f) {
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t first =
+          (row_of(tile) - 1) * args.in.row_stride + (column_of(tile) - 1) * s.in_pixel;
       TransformPixels(args.in.frames[static_cast<size_t>(f)] + first,
                       static_cast<size_t>(args.in.row_stride), static_cast<size_t>(s.in_pixel),
                       scratch + tile * s.in_tile + f * s.in_pixel, static_cast<size_t>(s.in_place));
