@@ -30,7 +30,8 @@ constexpr const char* kExamples =
     "  equitile bench attention --mask mask.npy --head-dim 128 --json\n"
     "Flops are 4 * head_dim per kept query-key pair. Peak is the best of several windows of\n"
     "multiply-adds on all threads, in turns with the kernel, which counts by its median.\n"
-    "Several --compute of the same call take turns; speedup: over the first, by the least seconds.";
+    "Several --compute of the same call take turns; speedup: over the first, by the least time,\n"
+    "on one thread those of the processor, which other work does not count in.";
 
 constexpr int64_t kMaxTokens = int64_t{1} << 22;
 constexpr int64_t kMaxHeads = int64_t{1} << 16;

@@ -33,8 +33,8 @@ constexpr const char* kExamples =
     "  equitile bench linear --in 1536 --out 1536 --compute f32,int16,int8\n"
     "Peak is the best of several windows of multiply-adds on all threads, in turns with the "
     "kernel,\n"
-    "which counts by its median. Several --compute of the same layer take turns; speedup: over the\n"
-    "first, by the least seconds.";
+    "which counts by its median. Several --compute of a layer take turns; speedup: over the\n"
+    "first, by the least seconds, on one thread those of the processor.";
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxThreads = 4096;

@@ -24,7 +24,7 @@ TEST(TimeBesidePeak, GivesTheMedian) {
 }
 
 TEST(TimeInTurnsBesidePeak, WorksTakeTurnsAndTheLeastOfEachCounts) {
-  ThreadPool pool(1);
+  ThreadPool pool(2);
   std::vector<size_t> order;
   const std::vector<PeakTiming> timings = TimeInTurnsBesidePeak(pool, 3, [&](size_t work) {
     order.push_back(work);
@@ -38,6 +38,14 @@ TEST(TimeInTurnsBesidePeak, WorksTakeTurnsAndTheLeastOfEachCounts) {
     EXPECT_GE(timings[work].least, 0.01 + 0.02 * static_cast<double>(work));
     EXPECT_LT(timings[work].least, 0.1);
   }
+}
+
+TEST(TimeInTurnsBesidePeak, OneThreadCountsItsProcessorTime) {
+  ThreadPool pool(1);
+  const std::vector<PeakTiming> timings = TimeInTurnsBesidePeak(
+      pool, 1, [](size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(30)); });
+  EXPECT_GE(timings[0].seconds, 0.03);
+  EXPECT_LT(timings[0].least, 0.01);
 }
 
 TEST(TimeBesidePeak, RepeatsShortWorkAndReports) {
