@@ -37,6 +37,8 @@ class AttentionWorkload {
   AttentionWorkload& operator=(const AttentionWorkload&) = delete;
 
   const AttentionArgs& Args() const { return args_; }
+  // From now on: the same numbers in other arithmetic, into the same output.
+  void Use(Compute compute) { args_.compute = compute; }
   double Flops() const;  // 4 * head_dim per kept query-key pair
 
   // Compares a sample of rows, the heaviest, the last and some others, with the reference. Returns

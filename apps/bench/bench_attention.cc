@@ -29,7 +29,9 @@ constexpr const char* kExamples =
     "  equitile bench attention --compute f32,int16,int8 --head-dim 32,64,128\n"
     "  equitile bench attention --mask mask.npy --head-dim 128 --json\n"
     "Flops are 4 * head_dim per kept query-key pair. Peak is the best of several windows of\n"
-    "multiply-adds on all threads, in turns with the kernel, which counts by its median.";
+    "multiply-adds on all threads, in turns with the kernel, which counts by its median.\n"
+    "Several --compute of the same call take turns; speedup: over the first, by the least time,\n"
+    "on one thread those of the processor, which other work does not count in.";
 
 constexpr int64_t kMaxTokens = int64_t{1} << 22;
 constexpr int64_t kMaxHeads = int64_t{1} << 16;
@@ -50,6 +52,16 @@ struct Setting {
   int64_t heads, tokens, head_dim, block, threads;
   double density;
   std::string dtype, compute;
+
+  bool operator==(const Setting&) const = default;
+};
+
+struct Result {
+  AttentionError error;
+  PeakTiming timing;
+  double gflops = 0.0, density = 0.0, speedup = 0.0;
+  BlockGrid grid;
+  int64_t heads = 0, kept_blocks = 0;
 };
 
 void CheckValues(const Options& options) {
@@ -114,7 +126,9 @@ class AttentionBench {
 
   Table Run() {
     Progress progress("bench attention");
-    for (size_t i = 0; i < settings_.size(); ++i) RunOne(i, progress);
+    for (const std::vector<size_t>& group : AlikeBut(&Setting::compute, settings_))
+      RunInTurns(group, progress);
+    for (size_t i = 0; i < settings_.size(); ++i) AddRow(settings_[i], results_[i]);
     return std::move(table_);
   }
 
@@ -129,15 +143,15 @@ class AttentionBench {
                                   : RandomRowMask(lanes, grid, setting.density, seed);
   }
 
-  void RunOne(size_t index, Progress& progress) {
-    const Setting& setting = settings_[index];
-    progress.Report(static_cast<int64_t>(index), static_cast<int64_t>(settings_.size()),
-                    "numbers and their check");
+  // Settings that differ in their arithmetic only.
+  void RunInTurns(const std::vector<size_t>& group, Progress& progress) {
+    const Setting& setting = settings_[group[0]];
+    const auto total = static_cast<int64_t>(settings_.size());
+    progress.Report(done_, total, "numbers and their check");
     const BlockMask mask = Mask(setting);
     ThreadPool pool(static_cast<int>(setting.threads));
     AttentionWorkload::Options workload_options = {.head_dim = setting.head_dim,
                                                    .dtype = ParseDType(setting.dtype),
-                                                   .compute = ParseCompute(setting.compute),
                                                    .seed = static_cast<uint64_t>(options_.seed),
                                                    .orders = {},
                                                    .token_grid = {}};
@@ -145,45 +159,62 @@ class AttentionBench {
       workload_options.orders = file_->orders;
       workload_options.token_grid = file_->grid;
     }
-    const AttentionWorkload workload(mask, workload_options, pool);
+    AttentionWorkload workload(mask, workload_options, pool);
     Workspace workspace;
-    auto report = [&](int64_t done, int64_t rounds) {
-      const auto total = static_cast<int64_t>(settings_.size());
-      progress.Report(static_cast<int64_t>(index) * rounds + done, total * rounds,
-                      fmt::format("head_dim {}, density {:.2f}", setting.head_dim, mask.Density()));
+    const auto run = [&](size_t i) {
+      workload.Use(ParseCompute(settings_[group[i]].compute));
+      Attention(workload.Args(), pool, workspace);
     };
-    Attention(workload.Args(), pool, workspace);
-    const AttentionError error = workload.Check(pool);
-    const PeakTiming timing = TimeBesidePeak(
-        pool, [&] { Attention(workload.Args(), pool, workspace); }, report);
-    AddRow(setting, mask, workload.Flops() / timing.seconds * 1e-9, error, timing);
+    for (size_t i = 0; i < group.size(); ++i) {
+      run(i);
+      results_[group[i]].error = workload.Check(pool);
+    }
+    const auto count = static_cast<int64_t>(group.size());
+    const std::vector<PeakTiming> timings = TimeInTurnsBesidePeak(
+        pool, group.size(), run, [&](int64_t round, int64_t rounds) {
+          progress.Report(
+              done_ * rounds + round * count, total * rounds,
+              fmt::format("head_dim {}, density {:.2f}", setting.head_dim, mask.Density()));
+        });
+    done_ += count;
+    for (size_t i = 0; i < group.size(); ++i) {
+      Result& result = results_[group[i]];
+      result.timing = timings[i];
+      result.gflops = workload.Flops() / timings[i].seconds * 1e-9;
+      result.density = options_.mask == "random" ? setting.density : mask.Density();
+      result.speedup = timings[0].least / timings[i].least;
+      result.grid = mask.grid();
+      result.heads = mask.lanes().heads;
+      result.kept_blocks = mask.Kept();
+    }
   }
 
-  void AddRow(const Setting& setting, const BlockMask& mask, double gflops,
-              const AttentionError& error, const PeakTiming& timing) {
-    const bool random = options_.mask == "random";
+  void AddRow(const Setting& setting, const Result& result) {
+    const double max_error = result.error.worst_fraction * result.error.tolerance;
     table_.Add({std::string(TargetName(ActiveTarget())),
                 setting.threads,
                 setting.dtype,
                 setting.compute,
                 setting.head_dim,
-                mask.grid().q_tokens,
-                mask.lanes().heads,
-                mask.grid().block_tokens,
+                result.grid.q_tokens,
+                result.heads,
+                result.grid.block_tokens,
                 options_.mask,
-                {random ? setting.density : mask.Density(), 3},
-                mask.Kept(),
-                {timing.peak_gflops, 1},
-                {gflops, 1},
-                {gflops / timing.peak_gflops, 3},
-                {timing.seconds, 5},
-                {error.worst_fraction * error.tolerance,
-                 fmt::format("{:.1e}", error.worst_fraction * error.tolerance)},
-                {error.tolerance, fmt::format("{:.1e}", error.tolerance)}});
+                {result.density, 3},
+                result.kept_blocks,
+                {result.timing.peak_gflops, 1},
+                {result.gflops, 1},
+                {result.gflops / result.timing.peak_gflops, 3},
+                {result.timing.seconds, 5},
+                {result.speedup, 2},
+                {max_error, fmt::format("{:.1e}", max_error)},
+                {result.error.tolerance, fmt::format("{:.1e}", result.error.tolerance)}});
   }
 
   const Options& options_;
   const std::vector<Setting>& settings_;
+  std::vector<Result> results_{settings_.size()};
+  int64_t done_ = 0;  // settings
   std::unique_ptr<FileMask> file_;
   Table table_{{{"target"},
                 {"threads"},
@@ -200,6 +231,7 @@ class AttentionBench {
                 {"gflops"},
                 {"fraction_of_peak"},
                 {"seconds"},
+                {"speedup"},
                 {"max_error", false},
                 {"tolerance", false}}};
 };

@@ -33,7 +33,8 @@ constexpr const char* kExamples =
     "  equitile bench linear --in 1536 --out 1536 --compute f32,int16,int8\n"
     "Peak is the best of several windows of multiply-adds on all threads, in turns with the "
     "kernel,\n"
-    "which counts by its median.";
+    "which counts by its median. Several --compute of a layer take turns; speedup: over the\n"
+    "first, by the least seconds, on one thread those of the processor.";
 
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxThreads = 4096;
@@ -59,6 +60,8 @@ struct Setting {
   double Flops() const {
     return 2.0 * static_cast<double>(tokens) * static_cast<double>(in) * static_cast<double>(out);
   }
+
+  bool operator==(const Setting&) const = default;
 };
 
 void CheckPairs(const Options& options) {
@@ -93,10 +96,6 @@ class Layer {
         weights_(Random({c.out, c.in}, seed, 1, pool)),
         bias_(Random({c.out}, seed, 2, pool)),
         y_(DType::kF32, {c.tokens, c.out}) {
-    const WeightType type = c.Type();
-    packed_ = AlignedBuffer<std::byte>(PackedLinearBytes(c.in, c.out, type));
-    PackLinear(weights_, type, packed_.span(), pool);
-    args_.weights = PackedLinear::View(packed_.span());
     args_.x = ConstView(x_);
     args_.y = y_;
     if (c.epilogue == "none") return;
@@ -111,7 +110,18 @@ class Layer {
     }
   }
 
+  // From now on: the same numbers with weights of this type, into the same output.
+  void Use(const AlignedBuffer<std::byte>& packed) {
+    args_.weights = PackedLinear::View(packed.span());
+  }
   const LinearArgs& Args() const { return args_; }
+
+  AlignedBuffer<std::byte> Pack(WeightType type, ThreadPool& pool) const {
+    const int64_t in = weights_.shape()[1], out = weights_.shape()[0];
+    AlignedBuffer<std::byte> packed(PackedLinearBytes(in, out, type));
+    PackLinear(weights_, type, packed.span(), pool);
+    return packed;
+  }
 
   struct Check {
     double max_error = 0.0;
@@ -146,7 +156,6 @@ class Layer {
 
  private:
   Tensor x_, weights_, bias_, gate_, residual_, y_;
-  AlignedBuffer<std::byte> packed_;
   LinearArgs args_;
 };
 
@@ -157,36 +166,58 @@ class LinearBench {
 
   Table Run() {
     Progress progress("bench linear");
-    for (size_t i = 0; i < settings_.size(); ++i) RunOne(i, progress);
+    for (const std::vector<size_t>& group : AlikeBut(&Setting::compute, settings_))
+      RunInTurns(group, progress);
+    for (size_t i = 0; i < settings_.size(); ++i) AddRow(settings_[i], results_[i]);
     return std::move(table_);
   }
 
  private:
-  void RunOne(size_t index, Progress& progress) {
-    const Setting& setting = settings_[index];
-    const auto total = static_cast<int64_t>(settings_.size()), done = static_cast<int64_t>(index);
-    progress.Report(done, total, "numbers and their check");
+  struct Result {
+    Layer::Check check;
+    PeakTiming timing;
+    double speedup = 0.0;
+  };
+
+  // Settings that differ in their arithmetic only.
+  void RunInTurns(const std::vector<size_t>& group, Progress& progress) {
+    const Setting& setting = settings_[group[0]];
+    const auto total = static_cast<int64_t>(settings_.size());
+    progress.Report(done_, total, "numbers and their check");
     ThreadPool pool(static_cast<int>(setting.threads));
     const auto seed = static_cast<uint64_t>(options_.seed);
-    const Layer layer(setting, seed, pool);
+    Layer layer(setting, seed, pool);
+    std::vector<AlignedBuffer<std::byte>> packed;
+    for (size_t i : group) packed.push_back(layer.Pack(settings_[i].Type(), pool));
     Workspace workspace;
-    Linear(layer.Args(), pool, workspace);
-    const Layer::Check check = layer.CheckOutput(seed);
-    if (!(check.fraction <= 1.0)) {
-      throw Error(
-          "{} tokens, {} -> {}: error {:.2g}, tolerance {:.2g}; a wrong answer is not timed",
-          setting.tokens, setting.in, setting.out, check.max_error, check.tolerance);
+    const auto run = [&](size_t i) {
+      layer.Use(packed[i]);
+      Linear(layer.Args(), pool, workspace);
+    };
+    for (size_t i = 0; i < group.size(); ++i) {
+      run(i);
+      const Layer::Check check = results_[group[i]].check = layer.CheckOutput(seed);
+      if (!(check.fraction <= 1.0)) {
+        throw Error(
+            "{} tokens, {} -> {}: error {:.2g}, tolerance {:.2g}; a wrong answer is not timed",
+            setting.tokens, setting.in, setting.out, check.max_error, check.tolerance);
+      }
     }
-    const PeakTiming timing = TimeBesidePeak(
-        pool, [&] { Linear(layer.Args(), pool, workspace); },
-        [&](int64_t round, int64_t rounds) {
-          progress.Report(done * rounds + round, total * rounds,
+    const auto count = static_cast<int64_t>(group.size());
+    const std::vector<PeakTiming> timings = TimeInTurnsBesidePeak(
+        pool, group.size(), run, [&](int64_t round, int64_t rounds) {
+          progress.Report(done_ * rounds + round * count, total * rounds,
                           fmt::format("{} -> {}", setting.in, setting.out));
         });
-    AddRow(setting, check, timing);
+    done_ += count;
+    for (size_t i = 0; i < group.size(); ++i) {
+      results_[group[i]].timing = timings[i];
+      results_[group[i]].speedup = timings[0].least / timings[i].least;
+    }
   }
 
-  void AddRow(const Setting& setting, const Layer::Check& check, const PeakTiming& timing) {
+  void AddRow(const Setting& setting, const Result& result) {
+    const PeakTiming& timing = result.timing;
     const double gflops = setting.Flops() / timing.seconds * 1e-9;
     table_.Add({std::string(TargetName(ActiveTarget())),
                 setting.threads,
@@ -200,12 +231,15 @@ class LinearBench {
                 {gflops, 1},
                 {gflops / timing.peak_gflops, 3},
                 {timing.seconds, 5},
-                {check.max_error, fmt::format("{:.1e}", check.max_error)},
-                {check.tolerance, fmt::format("{:.1e}", check.tolerance)}});
+                {result.speedup, 2},
+                {result.check.max_error, fmt::format("{:.1e}", result.check.max_error)},
+                {result.check.tolerance, fmt::format("{:.1e}", result.check.tolerance)}});
   }
 
   const Options& options_;
   const std::vector<Setting>& settings_;
+  std::vector<Result> results_{settings_.size()};
+  int64_t done_ = 0;  // settings
   Table table_{{{"target"},
                 {"threads"},
                 {"tokens"},
@@ -218,6 +252,7 @@ class LinearBench {
                 {"gflops"},
                 {"fraction_of_peak"},
                 {"seconds"},
+                {"speedup"},
                 {"max_error", false},
                 {"tolerance", false}}};
 };

@@ -48,4 +48,18 @@ std::vector<Setting> Combinations(const CLI::App& app, std::vector<ListFlag<Sett
   return settings;
 }
 
+// Places of settings that differ in nothing but this member, each group in the order of the list:
+// what is timed in turns.
+template <typename Setting, typename Value>
+std::vector<std::vector<size_t>> AlikeBut(Value Setting::*member, std::vector<Setting> settings) {
+  for (Setting& setting : settings) setting.*member = {};
+  std::vector<std::vector<size_t>> groups;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    const auto group = std::ranges::find_if(
+        groups, [&](const auto& other) { return settings[other[0]] == settings[i]; });
+    group == groups.end() ? groups.push_back({i}) : group->push_back(i);
+  }
+  return groups;
+}
+
 }  // namespace equitile

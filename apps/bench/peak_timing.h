@@ -2,7 +2,9 @@
 // bench of a kernel reports.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
@@ -11,6 +13,9 @@ namespace equitile {
 
 struct PeakTiming {
   double seconds = 0.0;      // median of the runs
+  // Of the runs: what ratios of works in turns are made from. On one thread in processor time, in
+  // which other work on the machine does not count; on several, which wait, in seconds.
+  double least = 0.0;
   double peak_gflops = 0.0;  // best window of multiply-adds on all threads of the pool
   int64_t runs = 0;
 };
@@ -20,5 +25,11 @@ struct PeakTiming {
 // is told after each round how many are done, of how many.
 PeakTiming TimeBesidePeak(ThreadPool& pool, FunctionRef<void()> work,
                           FunctionRef<void(int64_t done, int64_t total)> report = {});
+
+// The same for several works, run after each other again and again: work(0), work(1), ... Ratios of
+// their least seconds are good where other work on the machine comes and goes.
+std::vector<PeakTiming> TimeInTurnsBesidePeak(
+    ThreadPool& pool, size_t works, FunctionRef<void(size_t work)> run,
+    FunctionRef<void(int64_t done, int64_t total)> report = {});
 
 }  // namespace equitile

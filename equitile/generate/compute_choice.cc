@@ -32,7 +32,7 @@ Compute ParseWord(std::string_view text, std::string_view word) {
 ComputeChoice OfWord(Compute compute) {
   ComputeChoice choice;
   choice.attention = choice.linear = compute;
-  choice.text = compute == Compute::kInt8 ? Compute::kInt16 : compute;
+  choice.vae = choice.text = compute == Compute::kInt8 ? Compute::kInt16 : compute;
   return choice;
 }
 
@@ -50,10 +50,8 @@ std::pair<std::string_view, std::string_view> CutAt(std::string_view text, char 
 }
 
 void CheckPossible(std::string_view text, const ComputeChoice& choice) {
-  if (choice.vae != Compute::kF32) {
-    throw InputError(
-        "--compute {}: the VAE computes in f32 only, where its convolutions are fastest", text);
-  }
+  if (choice.vae == Compute::kInt8)
+    throw InputError("--compute {}: the VAE computes in f32 or int16", text);
 }
 
 }  // namespace

@@ -14,14 +14,15 @@ namespace equitile {
 struct ComputeChoice {
   Compute attention = Compute::kF32;  // self-attention and cross-attention
   Compute linear = Compute::kF32;     // the linear layers of the transformer's blocks
-  Compute vae = Compute::kF32;        // always: its convolutions are fastest in f32
+  Compute vae = Compute::kF32;        // or int16: the convolutions behind a norm
   Compute text = Compute::kF32;       // the text encoder
 
   friend bool operator==(const ComputeChoice&, const ComputeChoice&) = default;
 };
 
 // "int16", "int8", "attention=int16,linear=int8", "int8,text=f32": a word for all parts, then parts
-// by name. "int8" leaves the text encoder at int16, whose time hardly counts. Throws InputError for
+// by name. "int8" leaves the VAE and the text encoder at int16: pictures show the error of the one,
+// and the other's time hardly counts. Throws InputError for
 // what is not known and for what a part cannot do.
 ComputeChoice ParseComputeChoice(std::string_view text);
 

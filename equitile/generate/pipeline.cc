@@ -303,12 +303,12 @@ Executor& Pipeline::Attention() {
 }
 
 const VaeWeights& Pipeline::Vae() {
-  if (parts_->vae != nullptr) return *parts_->vae;
+  const auto loaded = parts_->vae.find(options_.vae);
+  if (loaded != parts_->vae.end()) return loaded->second;
   const TraceScope scope(options_.trace, RunEvent::Kind::kLoad);
-  auto vae = std::make_unique<VaeWeights>(LoadVaeWeights(folder_.Part("vae"), pool_));
-  CheckVaeFits(folder_, vae->config, config_);
-  parts_->vae = std::move(vae);
-  return *parts_->vae;
+  VaeWeights vae = LoadVaeWeights(folder_.Part("vae"), pool_, options_.vae);
+  CheckVaeFits(folder_, vae.config, config_);
+  return parts_->vae.emplace(options_.vae, std::move(vae)).first->second;
 }
 
 bool Pipeline::Decode(const GenerationConfig& config, std::span<const float> latents,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,7 +36,7 @@ namespace equitile {
 struct LoadedParts {
   NodeCopy transformer_bytes;
   std::optional<WanWeights> transformer;
-  std::unique_ptr<VaeWeights> vae;
+  std::map<Compute, VaeWeights> vae;  // by arithmetic
 };
 
 struct PipelineOptions {
@@ -43,6 +44,7 @@ struct PipelineOptions {
   WeightType weights = WeightType::kF32;  // of the transformer's matrices in memory
   // Of attention to tokens and to the text; integers travel as they are, with f32 as the wire.
   Compute attention = Compute::kF32;
+  Compute vae = Compute::kF32;   // of the convolutions behind a norm
   Compute text = Compute::kF32;  // of the text encoder
   SparsityOptions sparsity;
   std::string planner = "auto";

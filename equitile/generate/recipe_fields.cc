@@ -264,7 +264,7 @@ std::vector<RecipeField> MakeFields() {
        .initial = "f32",
        .since = "0.3.0",
        .help = "f32, int16 (near-lossless) or int8 (faster, coarser), or parts like "
-               "linear=int16,text=f32: attention, linear, vae (f32 only), text"},
+               "linear=int16,text=f32: attention, linear, vae (not int8), text"},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",

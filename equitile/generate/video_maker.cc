@@ -17,6 +17,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   options.weights = weights;
   const ComputeChoice compute = ComputeOf(recipe);
   options.attention = compute.attention;
+  options.vae = compute.vae;
   options.text = compute.text;
   options.sparsity = request.sparsity;
   options.planner = recipe.Text("planner");

@@ -126,6 +126,18 @@ HWY_INLINE VF WeightPolynomial(VF f) {
   }
 }
 
+// z - low. Of the ports that multiply and those that add, floors, powers of two and conversions
+// keep the latter busy on Zen 4: there the difference is a multiply-add by 1, with the same bits.
+HWY_INLINE VF Above(VF z, VF low) {
+#if HWY_TARGET == HWY_AVX3
+  const VF one = hn::Set(DF(), 1.0f);
+  asm("vfmsub132ps %2, %1, %0" : "+v"(z.raw) : "v"(low.raw), "v"(one.raw));
+  return z;
+#else
+  return hn::Sub(z, low);
+#endif
+}
+
 // 2^(t - kWeightShift) times the largest weight; 0 for t < 0, also for -inf; NaN stays NaN. AVX-512
 // takes floors and powers of two in one instruction each; the bits are the same.
 template <Compute kCompute>
@@ -202,7 +214,7 @@ HWY_INLINE void WeightsOfFour(const float* z, size_t count, const VF* HWY_RESTRI
     for (size_t v = 0; v < kStripVecs; ++v) {
       p[v][key] = hn::Zero(DI());
       if (key >= count) continue;
-      const VF w = Weight<kCompute>(hn::Sub(hn::Load(DF(), z + key * 16 + v * kVecFloats), low[v]));
+      const VF w = Weight<kCompute>(Above(hn::Load(DF(), z + key * 16 + v * kVecFloats), low[v]));
       sum[key % 2][v] = hn::MulAdd(w, hn::Set(DF(), inverse[key]), sum[key % 2][v]);
       p[v][key] = RoundToInt(w);
     }

@@ -70,11 +70,13 @@ struct Case {
   ConvForm form = ConvForm::kDirect;
   int64_t in = 5, out = 7, frames = 2, height = 5, width = 7;
   int64_t frame_taps = 3, row_taps = 3, column_taps = 3;
+  bool rounded = false;  // int16, pixels from a norm
 
   int64_t Scale() const { return form == ConvForm::kUpsampled ? 2 : 1; }
   std::string Name() const {
-    return fmt::format("form {} {}->{} {}x{}x{} taps {}x{}x{}", static_cast<int>(form), in, out,
-                       frames, height, width, frame_taps, row_taps, column_taps);
+    return fmt::format("form {}{} {}->{} {}x{}x{} taps {}x{}x{}", static_cast<int>(form),
+                       rounded ? " int16" : "", in, out, frames, height, width, frame_taps,
+                       row_taps, column_taps);
   }
 };
 
@@ -94,7 +96,24 @@ struct Problem {
     in.FillRandom(1, c.height, c.width);
     residual.FillRandom(2, c.height * c.Scale(), c.width * c.Scale());
     ThreadPool pool(2);
-    packed = PackedConv(weights, bias, c.form, pool);
+    if (!c.rounded) {
+      packed = PackedConv(weights, bias, c.form, pool);
+      return;
+    }
+    for (int64_t i = 0; i < c.in; ++i) in_gamma.push_back(rng.Normal());
+    for (int64_t f = 0; f < c.frames + c.frame_taps - 1; ++f) {
+      for (int64_t y = 0; y < c.height; ++y) {
+        for (int64_t x = 0; x < c.width; ++x) NormInput(in.Pixel(f, y, x));
+      }
+    }
+    packed.AssignRounded(weights, bias, in_gamma, pool);
+  }
+  void NormInput(float* pixel) const {
+    double squares = 0.0;
+    for (size_t i = 0; i < in_gamma.size(); ++i) squares += double{pixel[i]} * pixel[i];
+    const double scale = std::sqrt(static_cast<double>(in_gamma.size()) / squares);
+    for (size_t i = 0; i < in_gamma.size(); ++i)
+      pixel[i] = static_cast<float>(pixel[i] * scale * in_gamma[i]);
   }
   Video Output() const {
     return Video(size.frames, size.height * size.Scale(), size.width * size.Scale(), size.out);
@@ -105,19 +124,20 @@ struct Problem {
 
   Case size;
   Tensor weights;
-  std::vector<float> bias, gamma;
+  std::vector<float> bias, gamma, in_gamma;
   Video in, residual;
   PackedConv packed;
 };
 
 struct Sum {
   double value = 0.0, squares = 0.0;
+  double rounding = 0.0;  // variance that rounded pixels add
 };
 
 // The convolution as one would write it on paper.
 Sum Exact(const Problem& p, int64_t f, int64_t y, int64_t x, int64_t o) {
   const Case& c = p.size;
-  Sum sum{p.bias[static_cast<size_t>(o)], 0.0};
+  Sum sum{.value = p.bias[static_cast<size_t>(o)]};
   for (int64_t t = 0; t < c.frame_taps; ++t) {
     for (int64_t dy = 0; dy < c.row_taps; ++dy) {
       for (int64_t dx = 0; dx < c.column_taps; ++dx) {
@@ -128,6 +148,10 @@ Sum Exact(const Problem& p, int64_t f, int64_t y, int64_t x, int64_t o) {
                                  p.in.At(f + t, yy / c.Scale(), xx / c.Scale(), i);
           sum.value += product;
           sum.squares += product * product;
+          if (!c.rounded) continue;
+          const double unit =
+              p.weights.view().Load(o, i, t, dy, dx) / p.packed.InputScales()[i];
+          sum.rounding += unit * unit / 12.0;
         }
       }
     }
@@ -138,10 +162,24 @@ Sum Exact(const Problem& p, int64_t f, int64_t y, int64_t x, int64_t o) {
 // Sums of n products of normal numbers err like 2^-24 times the root of the sum of squares of the
 // products and of the partial sums: at most sqrt(n) of the former. The transformed plane adds up
 // 16 numbers each of which is a sum of 4 x 4 pixels.
-double Tolerance(const Problem& p, const Sum& sum) {
+//
+// int16: transforms are exact, so rounded pixels err as pixels do. Weights are rounded in the
+// transformed plane, where a pixel's norm is at most 4 * 8191 per frame tap; an output adds nine
+// places.
+double Tolerance(const Problem& p, const Sum& sum, int64_t o) {
   const double n = static_cast<double>(p.size.in * p.size.frame_taps * 9);
-  return 8.0 * 0x1p-24 * (1.0 + std::sqrt(sum.squares * n)) *
-         (p.size.form == ConvForm::kWinograd ? 4.0 : 1.0);
+  double tolerance = 8.0 * 0x1p-24 * (1.0 + std::sqrt(sum.squares * n)) *
+                     (p.size.form == ConvForm::kWinograd ? 4.0 : 1.0);
+  if (p.size.rounded) {
+    double unit = 0.0;
+    for (int64_t place = 0; place < 16; ++place) {
+      unit = std::max(unit, double{p.packed.SumScales()[place * PaddedChannels(p.size.out) + o]});
+    }
+    const double taps = static_cast<double>(p.size.frame_taps);
+    const double weights = unit * 4 * 8191 * std::sqrt(9 * taps / 12.0);
+    tolerance += 5.0 * std::sqrt(sum.rounding + weights * weights);
+  }
+  return tolerance;
 }
 
 void RunConv(const ConvArgs& args, int threads = 2) {
@@ -160,6 +198,11 @@ std::vector<Case> Cases() {
     cases.push_back({.form = form, .in = 33, .out = 40, .frames = 1, .height = 6, .width = 29});
     cases.push_back({.form = form, .in = 130, .out = 17, .frames = 2, .height = 3, .width = 4});
     cases.push_back({.form = form, .in = 8, .out = 8, .height = 13, .width = 30, .frame_taps = 1});
+  }
+  for (size_t i = 0, end = cases.size(); i < end; ++i) {
+    cases.push_back(cases[i]);
+    cases.back().rounded = true;
+    if (cases[i].form != ConvForm::kWinograd) cases.pop_back();
   }
   cases.push_back({.in = 20, .out = 40, .frame_taps = 3, .row_taps = 1, .column_taps = 1});
   cases.push_back({.in = 20, .out = 4, .frame_taps = 1, .row_taps = 1, .column_taps = 1});
@@ -186,7 +229,7 @@ TEST_P(Conv3dTest, AwkwardSizesAgainstDouble) {
         for (int64_t x = 0; x < c.width * c.Scale(); ++x) {
           for (int64_t o = 0; o < PaddedChannels(c.out); ++o) {
             const Sum sum = o < c.out ? Exact(p, f, y, x, o) : Sum{};
-            ASSERT_NEAR(out.At(f, y, x, o), sum.value, o < c.out ? Tolerance(p, sum) : 0.0)
+            ASSERT_NEAR(out.At(f, y, x, o), sum.value, o < c.out ? Tolerance(p, sum, o) : 0.0)
                 << c.Name() << " frame " << f << " row " << y << " column " << x << " channel "
                 << o;
           }
@@ -302,7 +345,9 @@ TEST_P(Conv3dTest, SameBitsFromAssignedWeights) {
     std::vector<std::byte> odd(bytes + 1);
     std::memcpy(odd.data() + 1, p.weights.view().Data(), bytes);
     const void* data = odd.data() + 1;
-    packed.Assign(ConstView(data, DType::kF32, p.weights.shape()), p.bias, c.form, pool);
+    const ConstView weights(data, DType::kF32, p.weights.shape());
+    c.rounded ? packed.AssignRounded(weights, p.bias, p.in_gamma, pool)
+              : packed.Assign(weights, p.bias, c.form, pool);
     Video expected = p.Output(), found = p.Output();
     ConvArgs args = p.Args();
     args.epilogue.out = expected.Out();
@@ -311,6 +356,66 @@ TEST_P(Conv3dTest, SameBitsFromAssignedWeights) {
     args.epilogue.out = found.Out();
     RunConv(args);
     EXPECT_TRUE(found.SameBits(expected)) << c.Name();
+  }
+}
+
+// Exact sums have no order: what this target gives, with and without VNNI, is what the first
+// one does.
+TEST_P(Conv3dTest, Int16HasTheSameBitsOnEveryTarget) {
+  for (const Case& c : Cases()) {
+    if (!c.rounded) continue;
+    const Problem p(c);
+    ConvArgs args = p.Args();
+    SetTarget(CompiledTargets().front());
+    Video expected = p.Output();
+    args.epilogue.out = expected.Out();
+    RunConv(args);
+    SetTarget(GetParam());
+    WithoutAndWithVnni([&] {
+      Video found = p.Output();
+      args.epilogue.out = found.Out();
+      RunConv(args);
+      EXPECT_TRUE(found.SameBits(expected)) << c.Name();
+    });
+  }
+}
+
+// Pixels as large as a norm lets them be, along the weights, so that sums are as large as they get.
+TEST_P(Conv3dTest, Int16SumsFitAtTheTop) {
+  for (const int64_t channels : {1, 7, 64}) {
+    Problem p({.form = ConvForm::kWinograd, .in = channels, .out = 3, .rounded = true});
+    for (int64_t o = 0; o < 3; ++o) {
+      for (int64_t c = 0; c < channels; ++c) {
+        for (int64_t t = 0; t < 3; ++t) {
+          for (int64_t tap = 0; tap < 9; ++tap) {
+            const float size = o == 2 && tap != 4 ? 0.0f : 1.0f + static_cast<float>(c % 3);
+            p.weights.view().Store(o == 1 ? -size : size, o, c, t, tap / 3, tap % 3);
+          }
+        }
+      }
+    }
+    for (int64_t f = 0; f < 4; ++f) {
+      for (int64_t y = 0; y < p.size.height; ++y) {
+        for (int64_t x = 0; x < p.size.width; ++x) {
+          float* pixel = p.in.Pixel(f, y, x);
+          for (int64_t c = 0; c < channels; ++c) pixel[c] = 1.0f + static_cast<float>(c % 3);
+          p.in_gamma.assign(static_cast<size_t>(channels), 1.0f);
+          p.NormInput(pixel);
+        }
+      }
+    }
+    ThreadPool pool(1);
+    p.packed.AssignRounded(p.weights, p.bias, p.in_gamma, pool);
+    WithoutAndWithVnni([&] {
+      Video out = p.Output();
+      ConvArgs args = p.Args();
+      args.epilogue.out = out.Out();
+      RunConv(args);
+      for (int64_t o = 0; o < 3; ++o) {
+        const Sum sum = Exact(p, 1, 2, 3, o);
+        EXPECT_NEAR(out.At(1, 2, 3, o), sum.value, 2e-3 * std::fabs(sum.value)) << channels;
+      }
+    });
   }
 }
 
@@ -324,6 +429,7 @@ TEST_P(Conv3dTest, WhatDoesNotFitIsRefused) {
   EXPECT_THROW(PackedConv(flat, bias, ConvForm::kWinograd, pool), InputError);
   EXPECT_THROW(PackedConv(deep, bias, ConvForm::kUpsampled, pool), InputError);
   EXPECT_THROW(PackedConv(deep, {}, ConvForm::kDirect, pool), InputError);
+  EXPECT_THROW(PackedConv().AssignRounded(deep, bias, std::vector<float>(1), pool), InputError);
   const Problem p(Case{});
   Video out = p.Output();
   ConvArgs args = p.Args();

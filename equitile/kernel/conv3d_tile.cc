@@ -2,12 +2,15 @@
 
 #include <cstddef>
 
+#include "equitile/kernel/target.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "equitile/kernel/conv3d_tile.cc"
 #include "hwy/foreach_target.h"
 
 #include "equitile/kernel/conv3d_epilogue-inl.h"
 #include "equitile/kernel/gemm-inl.h"
+#include "equitile/kernel/integer_products-inl.h"
 
 #ifndef EQUITILE_KERNEL_CONV3D_TILE_ONCE_
 #define EQUITILE_KERNEL_CONV3D_TILE_ONCE_
@@ -44,21 +47,22 @@ namespace HWY_NAMESPACE {
 static_assert(kStripFloats == kChannelStep);
 
 // Rows of a product with kStrips panels: sums[rows][.] (+)= a[rows][depth] * panels.
-template <size_t kStrips>
+template <size_t kStrips, class Math = FloatMath>
 struct ConvRows {
-  const float* a;
+  using T = typename Math::T;
+  const T* a;
   size_t a_stride;
-  const float* panels;
+  const T* panels;
   size_t panel_stride;
   size_t depth;
-  float* sums;
+  T* sums;
   size_t sum_stride;
   bool first;
 
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
-    Tile<kRows, kStrips> tile;
-    float* to = sums + row * sum_stride;
+    Tile<kRows, kStrips, Math> tile;
+    T* to = sums + row * sum_stride;
     if (first) {
       tile.Zero();
     } else {
@@ -83,18 +87,73 @@ HWY_INLINE void ForPanels(int64_t panels, const Body& body) {
 
 // ---- Winograd ----
 
+// Numbers of the transformed plane: f32, or int16 whose words the tile multiplies.
+struct FloatPlane {
+  using Math = FloatMath;
+  using Number = float;
+  static constexpr int64_t kNumbers = 1;  // in a word
+
+  explicit FloatPlane(const PackedConv& weights) : weights_(weights) {}
+
+  static HWY_INLINE VF Read(const float* pixel, size_t /*channel*/) {
+    return hn::LoadU(DF(), pixel);
+  }
+  static HWY_INLINE void Write(VF v, float* to) { hn::StoreU(v, DF(), to); }
+  const float* Panel(int64_t place, int64_t panel) const { return weights_.Panel(place, panel); }
+  static HWY_INLINE VF Sum(const float* from, size_t /*place*/, size_t /*channel*/) {
+    return hn::LoadU(DF(), from);
+  }
+
+ private:
+  const PackedConv& weights_;
+};
+
+// Pixels are rounded as they are read, then transformed exactly: what a pixel becomes depends on
+// nothing but itself. Sums are exact too, so bits are the same on every target.
+template <class PairsMath>
+struct Int16Plane {
+  using Math = PairsMath;
+  using Number = int16_t;
+  static constexpr int64_t kNumbers = 2;
+
+  explicit Int16Plane(const PackedConv& weights)
+      : weights_(weights),
+        scales_(weights.InputScales()),
+        sum_scales_(weights.SumScales()),
+        out_pixel_(static_cast<size_t>(PaddedChannels(weights.Out()))) {}
+
+  HWY_INLINE VI Read(const float* pixel, size_t channel) const {
+    return RoundToInt(hn::Mul(hn::LoadU(DF(), pixel), hn::LoadU(DF(), scales_ + channel)));
+  }
+  static HWY_INLINE void Write(VI v, int16_t* to) {
+    const hn::Rebind<int16_t, DI> d16;
+    hn::StoreU(hn::DemoteTo(d16, v), d16, to);
+  }
+  const int32_t* Panel(int64_t place, int64_t panel) const { return weights_.Words(place, panel); }
+  HWY_INLINE VF Sum(const int32_t* from, size_t place, size_t channel) const {
+    return hn::Mul(hn::ConvertTo(DF(), hn::LoadU(DI(), from)),
+                   hn::LoadU(DF(), sum_scales_ + place * out_pixel_ + channel));
+  }
+
+ private:
+  const PackedConv& weights_;
+  const float* scales_;
+  const float* sum_scales_;
+  size_t out_pixel_;
+};
+
 // The 4 x 4 pixels under a tile of one frame, transformed, one vector of channels at a time:
 // rows and columns alike (a, b, c, d) -> (a - c, b + c, c - b, b - d).
-HWY_INLINE void TransformPixels(const float* from, size_t row_stride, size_t pixel, float* to,
-                                size_t place_stride) {
-  const DF d;
+template <class Plane>
+HWY_INLINE void TransformPixels(const Plane& plane, const float* from, size_t row_stride,
+                                size_t pixel, typename Plane::Number* to, size_t place_stride) {
   for (size_t i = 0; i < pixel; i += kVecFloats) {
-    VF rows[4][4];  // transformed along columns
+    typename Plane::Math::V rows[4][4];  // transformed along columns
     EQ_UNROLL
     for (size_t y = 0; y < 4; ++y) {
       const float* p = from + y * row_stride + i;
-      const VF x0 = hn::LoadU(d, p), x1 = hn::LoadU(d, p + pixel);
-      const VF x2 = hn::LoadU(d, p + 2 * pixel), x3 = hn::LoadU(d, p + 3 * pixel);
+      const auto x0 = plane.Read(p, i), x1 = plane.Read(p + pixel, i);
+      const auto x2 = plane.Read(p + 2 * pixel, i), x3 = plane.Read(p + 3 * pixel, i);
       rows[y][0] = hn::Sub(x0, x2);
       rows[y][1] = hn::Add(x1, x2);
       rows[y][2] = hn::Sub(x2, x1);
@@ -102,25 +161,28 @@ HWY_INLINE void TransformPixels(const float* from, size_t row_stride, size_t pix
     }
     EQ_UNROLL
     for (size_t x = 0; x < 4; ++x) {
-      float* t = to + x * place_stride + i;
-      hn::StoreU(hn::Sub(rows[0][x], rows[2][x]), d, t);
-      hn::StoreU(hn::Add(rows[1][x], rows[2][x]), d, t + 4 * place_stride);
-      hn::StoreU(hn::Sub(rows[2][x], rows[1][x]), d, t + 8 * place_stride);
-      hn::StoreU(hn::Sub(rows[1][x], rows[3][x]), d, t + 12 * place_stride);
+      auto* t = to + x * place_stride + i;
+      plane.Write(hn::Sub(rows[0][x], rows[2][x]), t);
+      plane.Write(hn::Add(rows[1][x], rows[2][x]), t + 4 * place_stride);
+      plane.Write(hn::Sub(rows[2][x], rows[1][x]), t + 8 * place_stride);
+      plane.Write(hn::Sub(rows[1][x], rows[3][x]), t + 12 * place_stride);
     }
   }
 }
 
 // Back: (a, b, c, d) -> (a + b + c, b - c - d), rows and columns; pixels [2][2][pixel].
-HWY_INLINE void TransformBack(const float* from, size_t place_stride, size_t pixel, float* to) {
+template <class Plane>
+HWY_INLINE void TransformBack(const Plane& plane, const typename Plane::Math::T* from,
+                              size_t place_stride, size_t pixel, float* to) {
   const DF d;
   for (size_t i = 0; i < pixel; i += kVecFloats) {
     VF top[4], bottom[4];
     EQ_UNROLL
     for (size_t x = 0; x < 4; ++x) {
-      const float* p = from + x * place_stride + i;
-      const VF m0 = hn::LoadU(d, p), m1 = hn::LoadU(d, p + 4 * place_stride);
-      const VF m2 = hn::LoadU(d, p + 8 * place_stride), m3 = hn::LoadU(d, p + 12 * place_stride);
+      const auto* p = from + x * place_stride + i;
+      const VF m0 = plane.Sum(p, x, i), m1 = plane.Sum(p + 4 * place_stride, 4 + x, i);
+      const VF m2 = plane.Sum(p + 8 * place_stride, 8 + x, i);
+      const VF m3 = plane.Sum(p + 12 * place_stride, 12 + x, i);
       top[x] = hn::Add(hn::Add(m0, m1), m2);
       bottom[x] = hn::Sub(hn::Sub(m1, m2), m3);
     }
@@ -132,36 +194,42 @@ HWY_INLINE void TransformBack(const float* from, size_t place_stride, size_t pix
 }
 
 // One place of the transformed plane, one piece of the depth.
+template <class Plane>
 struct WinogradPlace {
+  using T = typename Plane::Math::T;
+  const Plane& plane;
   const WinogradBlock& block;
   const WinogradScratch& s;
   float* scratch;
   int64_t place;
-  Range depth;
+  Range depth;  // in words
 
   template <size_t kStrips>
   HWY_INLINE void Panels(int64_t panel) const {
     const PackedConv& weights = *block.args->weights;
-    ConvRows<kStrips> body;
-    body.a_stride = static_cast<size_t>(s.in_tile);
-    body.panels = weights.Panel(place, panel) + depth.begin * kChannelStep;
+    ConvRows<kStrips, typename Plane::Math> body;
+    body.a_stride = static_cast<size_t>(s.in_tile / Plane::kNumbers);
+    body.panels = plane.Panel(place, panel) + depth.begin * kChannelStep;
     body.panel_stride = static_cast<size_t>(weights.Depth() * kChannelStep);
     body.depth = static_cast<size_t>(depth.size());
     body.sum_stride = static_cast<size_t>(s.out_pixel);
     body.first = depth.begin == 0;
     const int64_t tiles = block.tiles.size();
     for (int64_t t = 0; t < block.out_frames; ++t) {
-      body.a = scratch + place * s.in_place + t * s.in_pixel + depth.begin;
-      body.sums =
-          scratch + s.out + place * s.out_place + t * tiles * s.out_pixel + panel * kChannelStep;
+      body.a = reinterpret_cast<const T*>(scratch) +
+               (place * s.in_place + t * s.in_pixel) / Plane::kNumbers + depth.begin;
+      body.sums = reinterpret_cast<T*>(scratch) + s.out + place * s.out_place +
+                  t * tiles * s.out_pixel + panel * kChannelStep;
       ForRowTiles(static_cast<size_t>(tiles), body);
     }
   }
 };
 
-void ComputeWinograd(const WinogradBlock& block, float* scratch) {
+template <class Plane>
+void ComputeWinogradIn(const WinogradBlock& block, float* scratch) {
   const ConvArgs& args = *block.args;
   const PackedConv& weights = *args.weights;
+  const Plane plane(weights);
   const int64_t tiles = block.tiles.size();
   const WinogradScratch s(weights, block.out_frames, tiles);
   const int64_t in_frames = block.out_frames + weights.FrameTaps() - 1;
@@ -172,28 +240,33 @@ void ComputeWinograd(const WinogradBlock& block, float* scratch) {
     return (block.tiles.begin + tile) % block.tiles_wide * 2;
   };
 
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    const int64_t first =
-        (row_of(tile) - 1) * args.in.row_stride + (column_of(tile) - 1) * s.in_pixel;
-    for (int64_t f = 0; f < in_frames; ++f) {
-      TransformPixels(args.in.frames[static_cast<size_t>(f)] + first,
+  for (int64_t f = 0; f < in_frames; ++f) {
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t first =
+          (row_of(tile) - 1) * args.in.row_stride + (column_of(tile) - 1) * s.in_pixel;
+      TransformPixels(plane, args.in.frames[static_cast<size_t>(f)] + first,
                       static_cast<size_t>(args.in.row_stride), static_cast<size_t>(s.in_pixel),
-                      scratch + tile * s.in_tile + f * s.in_pixel, static_cast<size_t>(s.in_place));
+                      reinterpret_cast<typename Plane::Number*>(scratch) + tile * s.in_tile +
+                          f * s.in_pixel,
+                      static_cast<size_t>(s.in_place));
     }
   }
 
-  const int64_t pieces = CeilDiv(weights.Depth(), kConvPieceDepth);
+  const int64_t words = weights.Depth() / Plane::kNumbers;
+  const int64_t pieces = CeilDiv(words, kConvPieceDepth);
   for (int64_t place = 0; place < 16; ++place) {
     for (int64_t p = 0; p < pieces; ++p) {
       ForPanels(weights.Panels(),
-                WinogradPlace{block, s, scratch, place, EvenPart(weights.Depth(), p, pieces)});
+                WinogradPlace<Plane>{plane, block, s, scratch, place, EvenPart(words, p, pieces)});
     }
   }
 
   const PixelEpilogue epilogue(args);
   for (int64_t t = 0; t < block.out_frames; ++t) {
     for (int64_t tile = 0; tile < tiles; ++tile) {
-      TransformBack(scratch + s.out + (t * tiles + tile) * s.out_pixel,
+      TransformBack(plane,
+                    reinterpret_cast<const typename Plane::Math::T*>(scratch) + s.out +
+                        (t * tiles + tile) * s.out_pixel,
                     static_cast<size_t>(s.out_place), static_cast<size_t>(s.out_pixel),
                     scratch + s.pixels);
       for (int64_t i = 0; i < 4; ++i) {
@@ -202,6 +275,16 @@ void ComputeWinograd(const WinogradBlock& block, float* scratch) {
         epilogue.Finish(scratch + s.pixels + i * s.out_pixel, t, y, x);
       }
     }
+  }
+}
+
+void ComputeWinograd(const WinogradBlock& block, float* scratch) {
+  if (block.args->weights->compute() == Compute::kF32) {
+    ComputeWinogradIn<FloatPlane>(block, scratch);
+  } else if (UsesVnni()) {
+    ComputeWinogradIn<Int16Plane<VnniPairMath>>(block, scratch);
+  } else {
+    ComputeWinogradIn<Int16Plane<PairMath>>(block, scratch);
   }
 }
 

@@ -1,7 +1,9 @@
 #include "equitile/kernel/packed_conv.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "equitile/base/error.h"
@@ -123,6 +125,7 @@ void PackedConv::Assign(const ConstView& weights, std::span<const float> bias, C
     throw InputError("[kernel] convolution bias of {}: must have {} elements", bias.size(), out_);
   }
   form_ = form;
+  compute_ = Compute::kF32;
   depth_ = frame_taps_ * PlaneTaps(weights.shape(), form) * PaddedChannels(in_);
   panels_.Get<float>(Variants(form) * depth_ * PaddedChannels(out_));
   float* padded_bias = bias_.Get<float>(PaddedChannels(out_));
@@ -152,6 +155,94 @@ void PackedConv::Assign(const ConstView& weights, std::span<const float> bias, C
       }
     }
   });
+}
+
+namespace {
+
+// The largest integer of a pixel: four of them, which a transformed pixel is the sum of, fit in 16
+// bits.
+constexpr float kPixelTop = 8191.0f;
+
+// What a row of integer weights may add up to, each frame tap by its norm, so that no sum over
+// transformed pixels leaves int32: by Cauchy and Schwarz, one frame adds at most the product of the
+// two norms. A pixel's norm is at most kPixelTop before rounding, which adds 1 here for norms that
+// are computed in f32, and half a unit per channel; so does the rounding of weights.
+float WeightNorms(int64_t channels, int64_t frame_taps) {
+  const double halves = 0.5 * std::sqrt(static_cast<double>(channels));
+  const double pixel = 4.0 * (kPixelTop + 1.0 + halves);
+  return static_cast<float>(std::numeric_limits<int32_t>::max() / pixel -
+                            static_cast<double>(frame_taps) * halves - 1.0);
+}
+
+// To nearest, ties to even, of |x| < 2^22.
+int32_t Nearest(float x) {
+  constexpr float kBig = 12582912.0f;
+  return static_cast<int32_t>((x + kBig) - kBig);
+}
+
+}  // namespace
+
+void PackedConv::AssignRounded(const ConstView& weights, std::span<const float> bias,
+                               std::span<const float> gamma, ThreadPool& pool) {
+  Assign(weights, bias, ConvForm::kWinograd, pool);
+  if (std::ssize(gamma) < in_) {
+    throw InputError("[kernel] convolution gamma of {}: must have {} elements", gamma.size(), in_);
+  }
+  compute_ = Compute::kInt16;
+  float* scales = input_scales_.Get<float>(PaddedChannels(in_));
+  sum_scales_.Get<float>(Variants(form_) * PaddedChannels(out_));
+  std::vector<float> units(static_cast<size_t>(PaddedChannels(in_)));
+  const float root = std::sqrt(static_cast<float>(in_));
+  for (int64_t c = 0; c < PaddedChannels(in_); ++c) {
+    const float most = c < in_ ? root * std::fabs(gamma[static_cast<size_t>(c)]) : 0.0f;
+    // Channels that are next to nothing beside any other count as nothing.
+    const bool counts = most > 0x1p-100f;
+    scales[c] = counts ? kPixelTop / most : 0.0f;
+    units[static_cast<size_t>(c)] = counts ? most / kPixelTop : 0.0f;
+  }
+  pool.ParallelFor(Variants(form_) * Panels(), [&](int64_t task, int) {
+    RoundPanel(task / Panels(), task % Panels(), units.data());
+  });
+}
+
+void PackedConv::RoundPanel(int64_t variant, int64_t panel, const float* units) {
+  const int64_t pixel = PaddedChannels(in_);
+  float* floats = At(variant, panel, 0);
+  float norms[kLanes] = {}, most[kLanes] = {}, inverse[kLanes];
+  for (int64_t t = 0; t < frame_taps_; ++t) {
+    float squares[kLanes] = {};
+    for (int64_t c = 0; c < pixel; ++c) {
+      float* row = floats + (t * pixel + c) * kChannelStep;
+      for (size_t i = 0; i < kLanes; ++i) {
+        row[i] *= units[c];
+        squares[i] += row[i] * row[i];
+        most[i] = std::max(most[i], std::fabs(row[i]));
+      }
+    }
+    for (size_t i = 0; i < kLanes; ++i) norms[i] += std::sqrt(squares[i]);
+  }
+  constexpr float kWordTop = std::numeric_limits<int16_t>::max();
+  const float top = WeightNorms(in_, frame_taps_);
+  float* scales = sum_scales_.Data<float>() + (variant * Panels() + panel) * kChannelStep;
+  for (size_t i = 0; i < kLanes; ++i) {
+    const float unit = std::max(norms[i] / top, most[i] / kWordTop);
+    scales[i] = unit > 0x1p-120f ? unit : 0.0f;
+    inverse[i] = unit > 0x1p-120f ? 1.0f / unit : 0.0f;
+  }
+  // A word is never behind the two rows that it is made of.
+  auto* words = reinterpret_cast<int32_t*>(floats);
+  for (int64_t k = 0; k < depth_ / 2; ++k) {
+    for (int64_t i = 0; i < kChannelStep; ++i) {
+      const auto lane = static_cast<size_t>(i);
+      const auto word = [&](int64_t row) {
+        float x;
+        std::memcpy(&x, floats + row * kChannelStep + i, sizeof(x));
+        return static_cast<uint32_t>(Nearest(x * inverse[lane]));
+      };
+      const uint32_t both = (word(2 * k) & 0xFFFF) | (word(2 * k + 1) << 16);
+      std::memcpy(words + k * kChannelStep + i, &both, sizeof(both));
+    }
+  }
 }
 
 void PackedConv::PackDirect(const float* taps, int64_t panel, int64_t c) {

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 KEYS = ["target", "threads", "dtype", "compute", "head_dim", "tokens", "heads", "block", "mask", "density", "kept_blocks", "peak_gflops",
-        "gflops", "fraction_of_peak", "seconds", "max_error", "tolerance"]
+        "gflops", "fraction_of_peak", "seconds", "speedup", "max_error", "tolerance"]
 SMALL = ["--heads", "2", "--tokens", "200", "--head-dim", "16", "--threads", "2"]
 
 
@@ -56,6 +56,14 @@ def test_lists_give_an_array_with_the_first_flag_slowest(bench):
         (d, h, t) for d in (1, 0.5) for h in (8, 24) for t in ("f32", "bf16")]
     said = bench("--head-dim", "8,24", "--density", "1,0.5")
     assert [(row["head_dim"], row["density"]) for row in said] == [(8, 1), (8, 0.5), (24, 1), (24, 0.5)]
+
+
+def test_arithmetics_of_a_call_are_compared_with_the_first(bench):
+    said = bench("--compute", "f32,int16,int8", "--head-dim", "8,24")
+    assert [(row["compute"], row["head_dim"]) for row in said] == [(c, h) for c in ("f32", "int16", "int8") for h in (8, 24)]
+    assert [row["speedup"] for row in said[:2]] == [1, 1] and all(row["speedup"] > 0 for row in said)
+    assert said[0]["peak_gflops"] == said[2]["peak_gflops"] == said[4]["peak_gflops"]  # one run
+    assert said[0]["tolerance"] < said[2]["tolerance"] < said[4]["tolerance"]
 
 
 def test_text_is_a_table(equitile):

@@ -5,7 +5,7 @@ import pytest
 
 SMALL = ["--tokens", "70", "--in", "24", "--out", "40", "--threads", "2"]
 KEYS = ["target", "threads", "tokens", "in", "out", "weights", "compute", "epilogue", "peak_gflops", "gflops", "fraction_of_peak",
-        "seconds", "max_error", "tolerance"]
+        "seconds", "speedup", "max_error", "tolerance"]
 
 
 def test_one_case_is_one_object(equitile):
@@ -27,6 +27,16 @@ def test_lists_pair_up_and_the_first_flag_is_slowest(equitile):
     assert [(row["tokens"], row["in"], row["out"], row["weights"], row["epilogue"]) for row in said] == [
         (tokens, *sizes, weights, epilogue) for tokens in (5, 9) for sizes in ((8, 20), (16, 3))
         for weights in ("f32", "bf16") for epilogue in ("gelu", "gate")]
+
+
+def test_arithmetics_of_a_layer_are_compared_with_the_first(equitile):
+    outcome = equitile("bench", "linear", "--tokens", "9", "--in", "8", "--out", "20", "--compute", "int16,f32,int8", "--epilogue", "bias,none",
+                       "--json")
+    said = json.loads(outcome.out)
+    assert [(row["compute"], row["weights"], row["epilogue"]) for row in said] == [
+        (compute, compute, epilogue) for compute in ("int16", "f32", "int8") for epilogue in ("bias", "none")]
+    assert [row["speedup"] for row in said[:2]] == [1, 1] and all(row["speedup"] > 0 for row in said)
+    assert said[0]["peak_gflops"] == said[2]["peak_gflops"] == said[4]["peak_gflops"]  # one run
 
 
 def test_text_has_a_line_per_case(equitile):

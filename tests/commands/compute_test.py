@@ -14,7 +14,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MINI = ROOT / "models/wan-mini"
 SMALL = ["-W", 64, "-H", 48, "--video-frames", 5]
-INTEGERS = ["attention=int16,linear=int16,vae=f32,text=int16", "attention=int8,linear=int8,vae=f32,text=int16"]  # int16, int8
+INTEGERS = ["attention=int16,linear=int16,vae=int16,text=int16", "attention=int8,linear=int8,vae=int16,text=int16"]  # int16, int8
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def decibels(a, b):
 
 @pytest.mark.parametrize("given, mention", [
     (["--compute", "int4"], "'int4' is not known"), (["--compute", "lineal=int8"], "no part 'lineal'"),
-    (["--compute", "vae=int16"], "the VAE computes in f32 only"), (["--compute", "linear=int16,linear=int8"], "comes twice"),
+    (["--compute", "vae=int8"], "the VAE computes in f32 or int16"), (["--compute", "linear=int16,linear=int8"], "comes twice"),
     (["--compute", "linear=int16", "--weights", "bf16"], "--weights bf16"), (["--weights", "int16"], "--weights int16"),
     (["--compute", "linear=int8", "--weights", "int16"], "--weights int16")])
 def test_what_does_not_fit_is_refused(generate, given, mention):

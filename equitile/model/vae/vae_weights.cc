@@ -9,11 +9,25 @@
 namespace equitile {
 namespace {
 
+void Pack(const ConstView& weights, std::span<const float> bias, ConvForm form,
+          const VaeGamma& gamma, ThreadPool& pool, PackedConv& to) {
+  if (gamma.empty()) {
+    to.Assign(weights, bias, form, pool);
+  } else {
+    to.AssignRounded(weights, bias, gamma, pool);
+  }
+}
+
 // Walks all tensors of the decoder; first only to check them, then to pack.
 class Reader {
  public:
-  Reader(const TensorFiles& files, ThreadPool& pool, int64_t most_kept_bytes, bool check_only)
-      : files_(files), pool_(pool), most_kept_bytes_(most_kept_bytes), check_only_(check_only) {}
+  Reader(const TensorFiles& files, ThreadPool& pool, Compute compute, int64_t most_kept_bytes,
+         bool check_only)
+      : files_(files),
+        pool_(pool),
+        rounds_(compute != Compute::kF32),
+        most_kept_bytes_(most_kept_bytes),
+        check_only_(check_only) {}
 
   // shape: of the weights, as stored.
   void Conv(const std::string& name, const Shape& shape, ConvForm form, VaeConv& conv) {
@@ -47,8 +61,16 @@ class Reader {
     files_.Forget(stored);
   }
 
+  // Of inputs that a norm made.
+  void NormedConv(const std::string& name, const Shape& shape, const VaeGamma& gamma,
+                  VaeConv& conv) {
+    if (rounds_) conv.gamma = gamma;
+    Conv(name, shape, ConvForm::kWinograd, conv);
+  }
+
   // See VaeWeights::conv_out.
-  void LastConv(const std::string& name, const Shape& shape, VaeConv& conv) {
+  void LastConv(const std::string& name, const Shape& shape, const VaeGamma& gamma,
+                VaeConv& conv) {
     const StoredTensor& stored = files_[name + ".weight"];
     const StoredTensor& stored_bias = files_[name + ".bias"];
     Check(stored, shape);
@@ -71,7 +93,8 @@ class Reader {
     std::vector<float> bias(static_cast<size_t>((taps - 1) * outs));
     const std::vector<float> newest = stored_bias.Floats();
     bias.insert(bias.end(), newest.begin(), newest.end());
-    conv.kept = PackedConv(split, bias, ConvForm::kWinograd, pool_);
+    if (rounds_) conv.gamma = gamma;
+    Pack(split, bias, ConvForm::kWinograd, conv.gamma, pool_, conv.kept);
   }
 
   void Gamma(const std::string& name, const Shape& shape, VaeGamma& gamma) {
@@ -84,9 +107,9 @@ class Reader {
 
   void Resnet(const std::string& name, int64_t in, int64_t out, VaeResnet& resnet) {
     Gamma(name + ".norm1", {in, 1, 1, 1}, resnet.norm1);
-    Conv(name + ".conv1", {out, in, 3, 3, 3}, ConvForm::kWinograd, resnet.conv1);
+    NormedConv(name + ".conv1", {out, in, 3, 3, 3}, resnet.norm1, resnet.conv1);
     Gamma(name + ".norm2", {out, 1, 1, 1}, resnet.norm2);
-    Conv(name + ".conv2", {out, out, 3, 3, 3}, ConvForm::kWinograd, resnet.conv2);
+    NormedConv(name + ".conv2", {out, out, 3, 3, 3}, resnet.norm2, resnet.conv2);
     if (in != out) {
       Conv(name + ".conv_shortcut", {out, in, 1, 1, 1}, ConvForm::kDirect, resnet.shortcut);
     }
@@ -94,7 +117,7 @@ class Reader {
 
  private:
   void Keep(VaeConv& conv) {
-    conv.kept = PackedConv(conv.weights, conv.bias, conv.form, pool_);
+    Pack(conv.weights, conv.bias, conv.form, conv.gamma, pool_, conv.kept);
     conv.weights = {};
     conv.bias.clear();
   }
@@ -110,6 +133,7 @@ class Reader {
 
   const TensorFiles& files_;
   ThreadPool& pool_;
+  const bool rounds_;
   const int64_t most_kept_bytes_;
   const bool check_only_;
 };
@@ -143,13 +167,14 @@ void Read(const VaeConfig& config, Reader& reader, VaeWeights& w) {
   }
   const int64_t last = config.UpBlocks().back().out;
   reader.Gamma("decoder.norm_out", {last, 1, 1, 1}, w.norm_out);
-  reader.LastConv("decoder.conv_out", {config.out_channels, last, 3, 3, 3}, w.conv_out);
+  reader.LastConv("decoder.conv_out", {config.out_channels, last, 3, 3, 3}, w.norm_out,
+                  w.conv_out);
 }
 
 }  // namespace
 
 VaeWeights::VaeWeights(const VaeConfig& vae_config, TensorFiles files, ThreadPool& pool,
-                       int64_t most_kept_bytes)
+                       Compute compute, int64_t most_kept_bytes)
     : config(vae_config), files_(std::make_shared<const TensorFiles>(std::move(files))) {
   for (const VaeUpBlockShape& shape : config.UpBlocks()) {
     VaeUpBlock& block = up.emplace_back();
@@ -157,7 +182,7 @@ VaeWeights::VaeWeights(const VaeConfig& vae_config, TensorFiles files, ThreadPoo
     block.resnets.resize(static_cast<size_t>(config.res_blocks) + 1);
   }
   for (bool check_only : {true, false}) {
-    Reader reader(*files_, pool, most_kept_bytes, check_only);
+    Reader reader(*files_, pool, compute, most_kept_bytes, check_only);
     Read(config, reader, *this);
   }
 }
@@ -165,7 +190,7 @@ VaeWeights::VaeWeights(const VaeConfig& vae_config, TensorFiles files, ThreadPoo
 const PackedConv& VaeWeights::Packed(const VaeConv& conv, PackedConv& scratch,
                                      ThreadPool& pool) const {
   if (conv.weights.Rank() == 0) return conv.kept;
-  scratch.Assign(conv.weights, conv.bias, conv.form, pool);
+  Pack(conv.weights, conv.bias, conv.form, conv.gamma, pool, scratch);
   files_->Forget(*conv.stored);
   return scratch;
 }
@@ -186,9 +211,9 @@ int64_t VaeWeights::Bytes() const {
 }
 
 VaeWeights LoadVaeWeights(const std::filesystem::path& vae_folder, ThreadPool& pool,
-                          int64_t most_kept_bytes) {
+                          Compute compute, int64_t most_kept_bytes) {
   return VaeWeights(ReadVaeConfig(vae_folder / "config.json"), TensorFiles::OpenFolder(vae_folder),
-                    pool, most_kept_bytes);
+                    pool, compute, most_kept_bytes);
 }
 
 }  // namespace equitile

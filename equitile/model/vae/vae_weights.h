@@ -23,7 +23,9 @@ struct VaeConv {
   int64_t FrameTaps() const { return weights.Rank() == 0 ? kept.FrameTaps() : weights.Extent(2); }
 
   PackedConv kept;
-  // Otherwise:
+  // Where products are of int16: of the norm that makes the inputs.
+  VaeGamma gamma;
+  // Where it is not kept:
   ConstView weights;  // [out, in, frame taps, row taps, column taps], in the mapped file
   std::vector<float> bias;
   ConvForm form = ConvForm::kDirect;
@@ -54,8 +56,10 @@ struct VaeWeights {
   // Throws InputError, naming tensor, found and expected, for missing tensors, wrong shapes or
   // types (before anything is packed), and values that are not finite. Tensors of the encoder are
   // not looked at.
+  // compute: kInt16 is for the 3 x 3 x 3 convolutions behind a norm, all of them but the first;
+  // the others are few products and stay f32.
   VaeWeights(const VaeConfig& config, TensorFiles files, ThreadPool& pool,
-             int64_t most_kept_bytes = kVaeKeptBytes);
+             Compute compute = Compute::kF32, int64_t most_kept_bytes = kVaeKeptBytes);
 
   // As the kernel reads it: what is kept, or `scratch`, which then holds it.
   const PackedConv& Packed(const VaeConv& conv, PackedConv& scratch, ThreadPool& pool) const;
@@ -80,6 +84,7 @@ struct VaeWeights {
 
 // From a checkpoint's vae folder.
 VaeWeights LoadVaeWeights(const std::filesystem::path& vae_folder, ThreadPool& pool,
+                          Compute compute = Compute::kF32,
                           int64_t most_kept_bytes = kVaeKeptBytes);
 
 }  // namespace equitile
