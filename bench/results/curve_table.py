@@ -15,12 +15,13 @@ from statistics95 import at, interval, ratio_interval
 
 HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
 ROW = {"curve": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
-TOGETHER = 32  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
+TOGETHER = 40  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
 ERRORS = [0.003, 0.006, 0.01, 0.02, 0.04]  # densities from 0.6 to 0.1, as tried on prompts that are not held out
 DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
 FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
 OURS = ["predict", "observe"]
+WEIGHED = ["predict", "observe", "pattern+predict"]  # by a pattern file
 PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
@@ -46,6 +47,11 @@ def side(source, dial="", cache=False):
             "flags": ["--attention", attention, *(["--cache", "easy"] if cache else [])]}
 
 
+def weighed(source, dial):
+    """With the weights of errors that the search has found."""
+    return side(source, f"{runs.MINI / 'pattern.json'},{dial}") | {"source": f"{source}:FILE", "label": f"{source}:FILE,{dial}"}
+
+
 def preset(name):
     return {"source": f"--quality {name}", "label": f"--quality {name}", "flags": ["--quality", name]}
 
@@ -63,7 +69,7 @@ def sides(table):
         return found + [side(source, "error=0.01", cache=True) for source in OURS]
     found += [side(source, f"error={error}") for source in OURS for error in ERRORS]
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
-    found += [side("radial"), side("pattern")] + [side(source, "error=0.01", cache=True) for source in OURS]
+    found += [side("radial"), side("pattern")] + [weighed(source, dial) for source in WEIGHED for dial in ("error=0.01", "error=0.02")] + [side(source, "error=0.01", cache=True) for source in OURS]
     return found + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
 
 

@@ -7,7 +7,7 @@ from curve_table import AGAIN, FIXED, OURS, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
-           "pattern": "#1f5aa6", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
+           "pattern": "#1f5aa6", "predict:FILE": "#4f9d7a", "observe:FILE": "#6cc48a", "pattern+predict:FILE": "#5b8bd0", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a"}
 
 
 def table(head, rows):
@@ -207,7 +207,7 @@ def write(out):
     perceptual = read("perceptual") or {}
     page = ["# Sparse attention: speed and likeness\n",
             "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours ([by what rule](../design/0016-sources-of-masks.md)), `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "
-            "published ([how they are built](../design/0015-patterns.md)). Likeness is to our own dense video: the same trajectory, not taste.\n"]
+            "published ([how they are built](../design/0015-patterns.md)). `FILE` is `models/wan-mini/pattern.json`, with its weights of errors ([found by search](../design/0017-search.md)). Likeness is to our own dense video: the same trajectory, not taste.\n"]
     picture = curve and chart(curve)
     if picture:
         (out / "sparsity.svg").write_text(picture)
