@@ -26,8 +26,8 @@ PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
 AGAIN = "dense, again"
-# Prompts of `curve` for which every side is made; for the others those that are compared at equal density or offered by name.
-WHOLE = 6
+# Prompts of `curve` for which every side is made, for which those that are compared at equal density or offered by name; for the others, those that are compared.
+WHOLE, MOST = 1, 6
 TIMED = 1  # prompts whose times count with --timed
 NEAR = ["error=0.003", "error=0.006"]  # dials of ours on both sides of the baselines' densities
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
@@ -78,7 +78,7 @@ def sides_of(table, prompt):
     every = sides(table)
     if table != "curve" or prompt < WHOLE:
         return every
-    core = [*FIXED, *(f"--quality {name}" for name in PRESETS), *INTEGERS[:3], INTEGERS[-1]]
+    core = [*FIXED, *([f"--quality {name}" for name in PRESETS] + INTEGERS[:3] + INTEGERS[-1:] if prompt < MOST else [])]
     return [one for one in every if one["source"] in core or one["source"] in OURS and one["label"].partition(":")[2] in NEAR]
 
 
