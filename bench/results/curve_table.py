@@ -26,10 +26,11 @@ PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
 AGAIN = "dense, again"
-# Prompts of `curve` for which every side is made, for which those that are compared at equal density or offered by name; for the others, those that are compared.
+# Prompts of `curve` for which every side is made, for which those that a reader chooses between; for the others those that are compared at equal density.
 WHOLE, MOST = 1, 6
 TIMED = 1  # prompts whose times count with --timed
 NEAR = ["error=0.003", "error=0.006"]  # dials of ours on both sides of the baselines' densities
+USUAL = ["error=0.01", "error=0.02"]
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
     "speed": {False: (49, 256, 20, 2), True: (17, 128, 5, 1)},
@@ -73,13 +74,14 @@ def sides(table):
     return found + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
 
 
-def sides_of(table, prompt):
-    """Of the prompt with that number."""
+def groups_of(table, prompt):
+    """Sides of the prompt with that number, those that are made together."""
     every = sides(table)
     if table != "curve" or prompt < WHOLE:
-        return every
-    core = [*FIXED, *([f"--quality {name}" for name in PRESETS] + INTEGERS[:3] + INTEGERS[-1:] if prompt < MOST else [])]
-    return [one for one in every if one["source"] in core or one["source"] in OURS and one["label"].partition(":")[2] in NEAR]
+        return [every[begin:begin + TOGETHER] for begin in range(0, len(every), TOGETHER)]
+    dials = lambda some: [one for one in every if one["source"] in OURS and one["label"].partition(":")[2] in some]
+    named = [*FIXED, *([f"--quality {name}" for name in PRESETS] + INTEGERS[:3] + INTEGERS[-1:] if prompt < MOST else [])]
+    return [dials(NEAR) + [one for one in every if one["source"] in named]] + ([dials(USUAL)] if prompt < MOST else [])
 
 
 def prompts(quick, count):
@@ -127,9 +129,9 @@ def compare(program, table, quick, some, ways, frames_folder, at_once):
 def rows(program, quick, table, frames_folder=None, at_once=1):
     frames, _, steps, count = SIZES[table][quick]
     chosen, per_row = prompts(quick, count), ROW[table.removesuffix("-81")]
-    for first, begin in ((first, begin) for first in range(0, count, per_row) for begin in range(0, len(sides_of(table, first)), TOGETHER)):
-        some, group = chosen[first:first + per_row], sides_of(table, first)[begin:begin + TOGETHER]
-        folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}-{begin:02}"
+    for first, number, group in ((first, number, group) for first in range(0, count, per_row) for number, group in enumerate(groups_of(table, first))):
+        some = chosen[first:first + per_row]
+        folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}-{number:02}"
         make = lambda some=some, group=group, folder=folder: compare(program, table, quick, some, group, folder, at_once)
         work = len(some) * (1 + 0.75 * len(group)) * (steps + 8) * (frames / 49) ** 1.5
         yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}, from {group[0]['label']} to {group[-1]['label']}", work, make)
