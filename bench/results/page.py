@@ -102,12 +102,13 @@ def curve_section(data, perceptual):
     same = perceptual and perceptual["fingerprint"] == data["about"]["fingerprint"]
     lpips = {one["label"]: one for one in perceptual["sides"]} if same else {}
     cell = lambda one, key, digits: within(lpips[one["label"]][key], digits) if one["label"] in lpips else "–"
+    looked = (f" LPIPS (every {perceptual['every']}th frame) and VMAF are of the first {max(one['lpips_alex']['count'] for one in lpips.values())} prompts at most." if lpips else "")
     rows = [[f"`{one['label']}`", number(one["density"], 2), within(one["speed"], 2), number(one["attention"], 2),
              "identical" if one["psnr"] is None else within(one["psnr"], 1), within(one["ssim"], 3), cell(one, "lpips_alex", 3),
              cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["steps_skipped"], 1), len(one["prompts"])] for one in data["sides"]]
     return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data) +
             f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals.{few_text(len(data['prompts']))}{speed_text(data['speed'])} "
-            "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run.\n\n" +
+            "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run." + looked + "\n\n" +
             table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped", "prompts"], rows))
 
 
