@@ -9,14 +9,6 @@
 namespace equitile {
 namespace {
 
-LaneMasks WithMeans(const SourceContext& context) {
-  const auto lanes = static_cast<size_t>(context.lanes.Count());
-  return LaneMasks({.blocks = BlockMask(context.lanes, context.grid),
-                    .token_grid = context.token_grid,
-                    .orders = {},
-                    .tails = std::vector<Tail>(lanes, Tail::kMean)});
-}
-
 // One layer with the masks of kWeighedError; those of the other errors are only counted.
 class LayerTrial final : public MaskSource {
  public:
@@ -25,7 +17,7 @@ class LayerTrial final : public MaskSource {
       : layer_(layer),
         maker_(maker),
         densities_(densities),
-        base_(WithMeans(context)),
+        base_(ShapeOf(context, Tail::kMean)),
         dense_(BlockMask::Dense(context.lanes, context.grid)) {}
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override {

@@ -15,14 +15,6 @@
 namespace equitile {
 namespace {
 
-// Masks of these lanes and blocks, with the same tail everywhere and nothing kept in any case.
-LaneMasks ShapeOf(const SourceContext& context, Tail tail) {
-  return LaneMasks({.blocks = BlockMask(context.lanes, context.grid),
-                    .token_grid = context.token_grid,
-                    .orders = {},
-                    .tails = std::vector<Tail>(static_cast<size_t>(context.lanes.Count()), tail)});
-}
-
 // Masses of a file are those of a head's rows.
 MassRule RuleOf(const SparsityOptions& options) {
   const AttentionSpec& spec = options.attention;

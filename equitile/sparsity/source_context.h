@@ -9,6 +9,7 @@
 #include "equitile/comm/communicator.h"
 #include "equitile/exec/executor.h"
 #include "equitile/pattern/block_grid.h"
+#include "equitile/pattern/lane_masks.h"
 #include "equitile/pattern/token_grid.h"
 
 namespace equitile {
@@ -29,5 +30,13 @@ struct SourceContext {
 
   int64_t Steps() const { return static_cast<int64_t>(sigmas.size()) - 1; }
 };
+
+// Masks of these lanes and blocks, with the same tail everywhere and nothing kept in any case.
+inline LaneMasks ShapeOf(const SourceContext& context, Tail tail) {
+  return LaneMasks({.blocks = BlockMask(context.lanes, context.grid),
+                    .token_grid = context.token_grid,
+                    .orders = {},
+                    .tails = std::vector<Tail>(static_cast<size_t>(context.lanes.Count()), tail)});
+}
 
 }  // namespace equitile
