@@ -39,12 +39,12 @@ def verdict(holds):
     return "yes" if holds else "**no**"
 
 
-def about(data):
-    """Who made a table, in one line."""
+def about(data, times=True):
+    """Who made a table, in one line; the machine's peak where the table is times."""
     made = data["about"]
+    peak = f", {made['threads']} threads, peak {made['peak_gflops']:.0f} GFLOP/s (measured beside each row; lowest {made['peak_lowest']:.0f})" if times else ""
     trial = " **Made with `--quick`: proves the path, says nothing.**" if made["quick"] else ""
-    return (f"*Weights `{made['fingerprint']}`, {made['target']}, {made['threads']} threads, peak {made['peak_gflops']:.0f} GFLOP/s "
-            f"(measured beside each row; lowest {made['peak_lowest']:.0f}).*{trial}\n")
+    return f"*Weights `{made['fingerprint']}`, {made['target']}{peak}.*{trial}\n"
 
 
 def cost_section(data):
@@ -106,7 +106,7 @@ def curve_section(data, perceptual):
     rows = [[f"`{one['label']}`", number(one["density"], 2), within(one["speed"], 2), number(one["attention"], 2),
              "identical" if one["psnr"] is None else within(one["psnr"], 1), within(one["ssim"], 3), cell(one, "lpips_alex", 3),
              cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["steps_skipped"], 1), len(one["prompts"])] for one in data["sides"]]
-    return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data) +
+    return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data, times=False) +
             f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals.{few_text(len(data['prompts']))}{speed_text(data['speed'])} "
             "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run." + looked + "\n\n" +
             table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped", "prompts"], rows))
