@@ -2,7 +2,9 @@
 before they are encoded. Dense is made once per prompt; all others are made in turns with it (`equitile compare --prompts`).
 
 Likeness (`curve`) is the same bits whatever else the machine does; speed (`speed`) is taken of fewer prompts, on a quiet one. Where
-nothing else runs while the curve is made, its own times count (`--timed`)."""
+nothing else runs while the first prompt of the curve is made, its own times count (`--timed`). Likeness is also the same on other
+machines and of other versions that make the same bits: `--go-on` makes the first prompt anew, and keeps the other prompts of every side
+that came out the same."""
 import itertools
 import json
 import os
@@ -15,22 +17,19 @@ from statistics95 import at, interval, ratio_interval
 
 HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
 ROW = {"curve": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
-TOGETHER = 40  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
+TOGETHER = 16  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
 ERRORS = [0.003, 0.006, 0.01, 0.02, 0.04]  # densities from 0.6 to 0.1, as tried on prompts that are not held out
 DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
 FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
 OURS = ["predict", "observe"]
-WEIGHED = ["predict", "observe", "pattern+predict"]  # by a pattern file
+WEIGHED = ["predict", "pattern+predict"]  # by a pattern file
+CACHED = {"predict": "error=0.01", "observe": "error=0.01", "svg": "density=0.5", "sta": "density=0.5", "radial": "", "pattern": ""}
 PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
 AGAIN = "dense, again"
-# Prompts of `curve` for which every side is made, for which those that a reader chooses between; for the others those that are compared at equal density.
-WHOLE, MOST = 1, 6
-TIMED = 1  # prompts whose times count with --timed
-NEAR = ["error=0.003", "error=0.006"]  # dials of ours on both sides of the baselines' densities
-USUAL = ["error=0.01", "error=0.02"]
+SAME = ("psnr", "ssim", "density")  # what a video that is made again has to the last digit
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
     "speed": {False: (49, 256, 20, 2), True: (17, 128, 5, 1)},
@@ -64,24 +63,14 @@ def plain(flags):
 def sides(table):
     """Everything that stands beside dense."""
     found = [side("dense") | {"source": AGAIN, "label": AGAIN}] if table in SPEED_OF.values() else []
-    found += [side("dense", cache=True)]
     if table in ("curve-81", "speed-81"):
-        found += [side(source, f"error={error}") for source in OURS for error in (0.006, 0.02)]
+        found += [side("dense", cache=True)] + [side(source, f"error={error}") for source in OURS for error in (0.006, 0.02)]
         return found + [side(source, "error=0.01", cache=True) for source in OURS]
     found += [side(source, f"error={error}") for source in OURS for error in ERRORS]
-    found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES]
-    found += [side("radial"), side("pattern")] + [weighed(source, dial) for source in WEIGHED for dial in ("error=0.01", "error=0.02")] + [side(source, "error=0.01", cache=True) for source in OURS]
-    return found + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
-
-
-def groups_of(table, prompt):
-    """Sides of the prompt with that number, those that are made together."""
-    every = sides(table)
-    if table != "curve" or prompt < WHOLE:
-        return [every[begin:begin + TOGETHER] for begin in range(0, len(every), TOGETHER)]
-    dials = lambda some: [one for one in every if one["source"] in OURS and one["label"].partition(":")[2] in some]
-    named = [*FIXED, *([f"--quality {name}" for name in PRESETS] + INTEGERS[:3] + INTEGERS[-1:] if prompt < MOST else [])]
-    return [dials(NEAR) + [one for one in every if one["source"] in named]] + ([dials(USUAL)] if prompt < MOST else [])
+    found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES] + [side("radial")]
+    found += [side("dense", cache=True)] + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
+    found += [side(source, dial, cache=True) for source, dial in CACHED.items()]
+    return found + [side("pattern")] + [weighed(source, dial) for source in WEIGHED for dial in ("error=0.01", "error=0.02")]
 
 
 def prompts(quick, count):
@@ -126,20 +115,41 @@ def compare(program, table, quick, some, ways, frames_folder, at_once):
                                        for one, made in zip(ways, said.get("comparisons", [said]), strict=True)}}
 
 
-def rows(program, quick, table, frames_folder=None, at_once=1):
+def rows(program, quick, table, frames_folder=None, at_once=1, known=None, first_only=False):
+    """Those that are compared at equal density come first, for all prompts. Without what is known: {label: {seed: facts}}."""
     frames, _, steps, count = SIZES[table][quick]
-    chosen, per_row = prompts(quick, count), ROW[table.removesuffix("-81")]
-    for first, number, group in ((first, number, group) for first in range(0, count, per_row) for number, group in enumerate(groups_of(table, first))):
+    chosen, per_row, every = prompts(quick, count), ROW[table.removesuffix("-81")], sides(table)
+    groups = [every[begin:begin + TOGETHER] for begin in range(0, len(every), TOGETHER)]
+    for number, first in itertools.product(range(len(groups)), range(0, per_row if first_only else count, per_row)):
         some = chosen[first:first + per_row]
+        group = [one for one in groups[number] if any(seed not in (known or {}).get(one["label"], {}) for seed, _ in some)]
+        if not group:
+            continue
         folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}-{number:02}"
         make = lambda some=some, group=group, folder=folder: compare(program, table, quick, some, group, folder, at_once)
         work = len(some) * (1 + 0.75 * len(group)) * (steps + 8) * (frames / 49) ** 1.5
-        yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}, from {group[0]['label']} to {group[-1]['label']}", work, make)
+        yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}, {len(group)} sides from {group[0]['label']} to {group[-1]['label']}", work, make)
 
 
-def together(made, one):
-    """Facts of one side, over all prompts in order; nothing where it was not made."""
-    return list(itertools.chain.from_iterable(row["sides"].get(one["label"], []) for row in made.values()))
+def by_seed(made):
+    """{label: {seed: facts}} of rows."""
+    found = {}
+    for row in made.values():
+        for label, facts in row["sides"].items():
+            found.setdefault(label, {}).update({seed: fact for (seed, _), fact in zip(row["prompts"], facts, strict=True)})
+    return found
+
+
+def still_true(data, made):
+    """What data of an earlier time says, {label: {seed: facts}}, of sides that came out the same where they were made again."""
+    new = by_seed(made)
+    old = {one["label"]: {fact["seed"]: fact for fact in one["prompts"]} for one in data["sides"]}
+    again = lambda label: [(new[label][seed], fact) for seed, fact in old[label].items() if seed in new.get(label, {})]
+    same = lambda label: all(now[key] == then[key] for now, then in again(label) for key in SAME) and again(label)
+    changed = [label for label in old if again(label) and not same(label)]
+    if changed:
+        runs.say(f"made anew, since their first prompt came out otherwise: {', '.join(changed)}")
+    return {label: {seed: fact for seed, fact in facts.items() if seed not in new[label]} for label, facts in old.items() if same(label)}
 
 
 def summary(one, found):
@@ -147,14 +157,14 @@ def summary(one, found):
             "psnr": interval(fact["psnr"] for fact in found if fact["psnr"] is not None), "ssim": interval(fact["ssim"] for fact in found),
             "speed": ratio_interval([fact["speed"] for fact in found]),
             **{key: statistics.fmean(fact[key] for fact in found) for key in ("density", "attention", "masks", "steps_skipped")},
-            "prompts": [{key: fact[key] for key in ("psnr", "ssim", "speed", "density")} for fact in found]}
+            "prompts": found}
 
 
 def difference(ours, baseline, key):
     """Per prompt: our curve over density, at the baseline's density, minus the baseline. Prompts where it is off our curve do not count."""
     differences = []
-    for number, theirs in enumerate(baseline["prompts"]):
-        points = [(dial["prompts"][number]["density"], dial["prompts"][number][key]) for dial in ours if number < len(dial["prompts"])]
+    for theirs in baseline["prompts"]:
+        points = [(fact["density"], fact[key]) for dial in ours for fact in dial["prompts"] if fact["seed"] == theirs["seed"]]
         points = [point for point in points if None not in point]
         here = at(points, theirs["density"]) if theirs["density"] is not None and theirs[key] is not None else None
         if here is not None:
@@ -170,13 +180,16 @@ def differences(found):
             for source in OURS for baseline in baselines]
 
 
-def data(made, quick, table):
-    """Of the sides that were made, each for the first so many prompts."""
-    frames, size, steps, _ = SIZES[table][quick]
-    found = [(one, facts) for one in sides(table) if (facts := together(made, one))]
-    count = max(len(facts) for _, facts in found)
+def data(made, quick, table, known=None):
+    """Of the sides that were made or are known, each for the prompts that it has."""
+    frames, size, steps, count = SIZES[table][quick]
+    new, chosen = by_seed(made), prompts(quick, count)
+    facts_of = lambda label: (known or {}).get(label, {}) | new.get(label, {})
+    found = [(one, [facts_of(one["label"])[seed] | {"seed": seed} for seed, _ in chosen if seed in facts_of(one["label"])]) for one in sides(table)]
+    found = [(one, facts) for one, facts in found if facts]
+    used = {fact["seed"] for _, facts in found for fact in facts}
     summaries = [summary(one, facts) for one, facts in found]
-    share = statistics.fmean(fact["dense_attention_share"] for row in made.values() for some in row["sides"].values() for fact in some)
+    share = statistics.fmean(fact["dense_attention_share"] for _, facts in found for fact in facts)
     return {"video": {"frames": frames, "width": size, "height": size, "steps": steps},
-            "prompts": [{"seed": seed, "prompt": prompt} for seed, prompt in prompts(quick, count)],
+            "prompts": [{"seed": seed, "prompt": prompt} for seed, prompt in chosen if seed in used],
             "attention_share": share, "sides": summaries, "differences": differences(summaries)}

@@ -48,7 +48,7 @@ def test_lines_between_dials():
 
 
 def prompts(*facts):
-    return {"prompts": [{"psnr": psnr, "ssim": 0.9, "speed": 1.0, "density": density} for psnr, density in facts]}
+    return {"prompts": [{"seed": seed, "psnr": psnr, "ssim": 0.9, "speed": 1.0, "density": density} for seed, (psnr, density) in enumerate(facts)]}
 
 
 def test_differences_are_paired_at_the_density_of_the_baseline():
@@ -189,7 +189,6 @@ def test_a_curve_for_real(program, monkeypatch):
     chosen = [one for one in curve_table.sides("speed") if one["label"] in (curve_table.AGAIN, "predict:error=0.04", "sparge:density=0.5")]
     monkeypatch.setattr(curve_table, "sides", lambda table: chosen)
     monkeypatch.setattr(curve_table, "TOGETHER", 2)
-    monkeypatch.setattr(curve_table, "WHOLE", 2)
     made = {row.key: row.make() for row in curve_table.rows(program, True, "curve")}
     data = curve_table.data(made, True, "curve")
     assert len(made) == 4 and len(data["prompts"]) == 2 and all(len(one["prompts"]) == 2 for one in data["sides"])
@@ -198,6 +197,15 @@ def test_a_curve_for_real(program, monkeypatch):
     assert 5 < predict["psnr"]["mean"] < 60 and 0 < predict["density"] < 1 and predict["speed"]["count"] == 2
     assert 0.3 < sparge["density"] < 0.7 and 0 < data["attention_share"] < 1
     assert "seconds" not in json.dumps(data)
+    # Going on: the first prompt is made again; of sides that came out the same the other one is kept.
+    first = {row.key: row.make() for row in curve_table.rows(program, True, "curve", first_only=True)}
+    data["sides"][2]["prompts"][0]["psnr"] += 1e-9
+    known = curve_table.still_true(data, first)
+    assert {label: list(facts) for label, facts in known.items()} == {again["label"]: [2], predict["label"]: [2]}
+    left = [row for row in curve_table.rows(program, True, "curve", known=known) if row.key not in first]
+    assert len(left) == 1 and "1 sides from sparge" in left[0].key
+    whole = curve_table.data(first | {left[0].key: left[0].make()}, True, "curve", known)
+    assert [one["psnr"] for one in whole["sides"][:2]] == [one["psnr"] for one in data["sides"][:2]] and len(whole["sides"][2]["prompts"]) == 2
 
 
 def test_densities_for_real(program):
