@@ -20,16 +20,18 @@ struct Model {
       : pool(threads),
         executor(comm, pool),
         config(ReadWanConfig(folder / "config.json")),
+        compute(ComputeOf(type)),
         bytes(WanWeights::Bytes(config, type)) {
     WanWeights::Pack(TensorFiles::OpenFolder(folder), config, type, bytes.span(), pool);
     weights = WanWeights(config, type, bytes.span());
-    transformer.emplace(config, weights, pool);
+    transformer.emplace(config, weights, pool, compute);
   }
 
   ThreadPool pool;
   SoloCommunicator comm;
   Executor executor;
   WanConfig config;
+  Compute compute;  // of attention, to the text too
   AlignedBuffer<std::byte> bytes;
   WanWeights weights;
   std::optional<WanTransformer> transformer;
@@ -43,13 +45,13 @@ struct Model {
 
 extern "C" {
 
-// folder: transformer/ of a checkpoint. Null on failure.
-void* equitile_wan_new(int threads, const char* folder, int bf16) {
+// folder: transformer/ of a checkpoint; weights: a WeightType, attention is computed in integers of
+// their kind. Null on failure.
+void* equitile_wan_new(int threads, const char* folder, const char* weights) {
   std::unique_ptr<Model> model;
   Succeeds([&] {
     ApplyTargetFromEnvironment();
-    model =
-        std::make_unique<Model>(threads, folder, bf16 != 0 ? WeightType::kBF16 : WeightType::kF32);
+    model = std::make_unique<Model>(threads, folder, ParseWeightType(weights));
   });
   return model.release();
 }
@@ -78,7 +80,8 @@ int equitile_wan_run(void* handle, const float* latent, int64_t frames, int64_t 
           model.executor,
           std::make_unique<ConstantMasks>(BlockMask::Dense(
               {.batch = items, .heads = config.heads}, {.q_tokens = tokens, .kv_tokens = tokens})),
-          LayerAttention::Options{.head_dim = config.head_dim, .layers = config.layers});
+          LayerAttention::Options{
+              .head_dim = config.head_dim, .layers = config.layers, .compute = model.compute});
       model.rows = AlignedBuffer<float>(items * tokens * config.OutFeatures());
       model.attention_tokens = tokens;
     }
