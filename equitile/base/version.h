@@ -3,6 +3,6 @@
 
 namespace equitile {
 
-const char* Version();  // "0.2.0"
+const char* Version();  // "0.3.0"
 
 }  // namespace equitile

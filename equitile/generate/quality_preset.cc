@@ -36,7 +36,7 @@ std::span<const QualityPreset> QualityPresets() {
         {"dense_steps", "20%"},
         {"cache", "easy:0.03"}}},
       {"draft",
-       {{"compute", "int16"},
+       {{"compute", "int8"},
         {"attention", "predict:error=0.02"},
         {"dense_steps", "20%"},
         {"cache", "easy:0.05"}}},
