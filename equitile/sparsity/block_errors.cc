@@ -128,11 +128,19 @@ int64_t BlockJudge::Bytes() const {
   return bytes;
 }
 
-void BlockJudge::Pack(std::span<BlockErrors* const> lanes) {
+void BlockJudge::Deal(int64_t tasks, int thread, FunctionRef<void(int64_t task, int thread)> task) {
+  if (thread == kAllThreads) {
+    pool_.ParallelFor(tasks, task);
+  } else {
+    for (int64_t i = 0; i < tasks; ++i) task(i, thread);
+  }
+}
+
+void BlockJudge::Pack(std::span<BlockErrors* const> lanes, int thread) {
   if (lanes.empty()) return;
   const int64_t blocks = lanes[0]->lane_.keys.grid.KvBlocks();
   const int64_t parts = CeilDiv(blocks, kBlocksAtOnce);
-  pool_.ParallelFor(std::ssize(lanes) * parts, [&](int64_t task, int) {
+  Deal(std::ssize(lanes) * parts, thread, [&](int64_t task, int) {
     BlockErrors& lane = *lanes[static_cast<size_t>(task / parts)];
     const int64_t first = task % parts * kBlocksAtOnce;
     for (BlockErrors::Part& part : lane.parts_)
@@ -140,15 +148,16 @@ void BlockJudge::Pack(std::span<BlockErrors* const> lanes) {
   });
 }
 
-void BlockJudge::Judge(std::span<BlockErrors* const> lanes, std::span<const int64_t> q_blocks) {
+void BlockJudge::Judge(std::span<BlockErrors* const> lanes, std::span<const int64_t> q_blocks,
+                       int thread) {
   if (lanes.empty() || q_blocks.empty()) return;
   const int64_t at_once = lanes[0]->RowsAtOnce();
   const int64_t parts = CeilDiv(std::ssize(q_blocks), at_once);
-  pool_.ParallelFor(std::ssize(lanes) * parts, [&](int64_t task, int thread) {
+  Deal(std::ssize(lanes) * parts, thread, [&](int64_t task, int who) {
     const auto first = static_cast<size_t>(task % parts * at_once);
     const size_t count = std::min(static_cast<size_t>(at_once), q_blocks.size() - first);
     lanes[static_cast<size_t>(task / parts)]->Judge(q_blocks.subspan(first, count),
-                                                    partials_[static_cast<size_t>(thread)]);
+                                                    partials_[static_cast<size_t>(who)]);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/kernel/block_partials.h"
 #include "equitile/pattern/tail.h"
@@ -66,20 +67,26 @@ class BlockErrors {
   std::vector<double> squares_;  // [q blocks]
 };
 
-// The threads of a rank on all its lanes together: one lane alone has too few queries for many.
+// The threads of a rank on all its lanes together, for one lane alone has too few queries for many;
+// or one thread on lanes of its own, beside the others: what it packs it then finds in its cache.
 class BlockJudge {
  public:
+  static constexpr int kAllThreads = -1;
+
   explicit BlockJudge(ThreadPool& pool);
 
-  // Lanes that have begun. Once per lane.
-  void Pack(std::span<BlockErrors* const> lanes);
+  // Lanes that have begun. Once per lane. thread: of the pool, who calls.
+  void Pack(std::span<BlockErrors* const> lanes, int thread = kAllThreads);
   // Judges rows of blocks that have not been judged. The same bits for any number of threads and
   // whatever else is judged in the call.
-  void Judge(std::span<BlockErrors* const> lanes, std::span<const int64_t> q_blocks);
+  void Judge(std::span<BlockErrors* const> lanes, std::span<const int64_t> q_blocks,
+             int thread = kAllThreads);
 
   int64_t Bytes() const;
 
  private:
+  void Deal(int64_t tasks, int thread, FunctionRef<void(int64_t task, int thread)> task);
+
   ThreadPool& pool_;
   std::vector<BlockPartials> partials_;  // one per thread
 };

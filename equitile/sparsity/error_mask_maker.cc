@@ -29,9 +29,6 @@ constexpr int64_t kMostKeyStep = 4;
 // squares of errors are right to a fourth, before they are added up over queries.
 constexpr int64_t kMostValueDims = 32;
 
-// Tasks that each thread gets at least, if there are so many: the last ones then wait little.
-constexpr int64_t kTasksPerThread = 8;
-
 bool KeepsAny(const BlockMask& mask, int64_t lane) {
   for (int64_t row = 0; row < mask.QBlocks(); ++row) {
     if (mask.RowCount(lane, row) > 0) return true;
@@ -169,8 +166,15 @@ size_t ErrorMaskMaker::FewestBlocks(const Rows& rows, double error) const {
   return best;
 }
 
-void ErrorMaskMaker::Judge(const SelfAttentionCall& call, const Wish& wish,
-                           std::span<Rows> lanes, std::vector<Judged>& judged) {
+// Packs them, and judges those rows of blocks by which an order is chosen, if one is.
+void ErrorMaskMaker::JudgeCandidates(std::span<BlockErrors* const> candidates, bool choose,
+                                     int thread) {
+  judge_.Pack(candidates, thread);
+  if (choose) judge_.Judge(candidates, choosing_, thread);
+}
+
+void ErrorMaskMaker::Judge(const SelfAttentionCall& call, const Wish& wish, std::span<Rows> lanes,
+                           std::span<Judged> judged, int thread) {
   std::vector<BlockErrors*> candidates, chosen;
   for (Rows& rows : lanes) {
     for (Rows::Candidate& one : std::span(rows.candidates).first(rows.orders)) {
@@ -179,20 +183,23 @@ void ErrorMaskMaker::Judge(const SelfAttentionCall& call, const Wish& wish,
       candidates.push_back(&one.errors);
     }
   }
-  judge_.Pack(candidates);
   // Where one lane chooses, all are judged in two parts.
   const bool choose = candidates.size() > lanes.size();
-  if (choose) judge_.Judge(candidates, choosing_);
-  const size_t first = judged.size();
-  for (Rows& rows : lanes) {
+  if (thread == BlockJudge::kAllThreads) {
+    JudgeCandidates(candidates, choose, thread);
+  } else {  // one after the other: while its keys are in the cache
+    for (BlockErrors*& one : candidates) JudgeCandidates({&one, 1}, choose, thread);
+  }
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    Rows& rows = lanes[i];
     Rows::Candidate& best = rows.candidates[choose ? FewestBlocks(rows, wish.error) : 0];
-    judged.push_back({.lane = rows.lane, .order = best.order, .errors = {}, .squares = 0});
+    judged[i] = {.lane = rows.lane, .order = best.order, .errors = {}, .squares = 0};
     chosen.push_back(&best.errors);
   }
-  judge_.Judge(chosen, choose ? others_ : all_);
+  judge_.Judge(chosen, choose ? others_ : all_, thread);
   for (size_t i = 0; i < chosen.size(); ++i) {
-    judged[first + i].errors = chosen[i]->errors();
-    judged[first + i].squares = chosen[i]->Squares();
+    judged[i].errors = chosen[i]->errors();
+    judged[i].squares = chosen[i]->Squares();
   }
 }
 
@@ -208,19 +215,14 @@ int64_t ErrorMaskMaker::ValueDims() const {
   return context_.head_dim % kMostValueDims == 0 ? kMostValueDims : context_.head_dim;
 }
 
-int64_t ErrorMaskMaker::LanesAtOnce() const {
-  const int64_t at_once = BlockPartials::kMostRows * KeyStep();
-  const int64_t tasks = CeilDiv(context_.grid.QBlocks() * options_.sampled_rows, at_once);
-  return CeilDiv(kTasksPerThread * context_.pool->Threads(), tasks);
-}
-
-// Each rank judges as many lanes at a time as keep its threads busy, while the others judge theirs.
-// Rows come in the order of lanes, however many that are on each rank.
+// A lane for each thread at a time, while the other ranks judge theirs; fewer are shared by all
+// threads. Rows come in the order of lanes, however many that are on each rank.
 std::vector<ErrorMaskMaker::Judged> ErrorMaskMaker::JudgeOwnLanes(const SelfAttentionCall& call,
                                                                   const Wish& wish,
                                                                   std::span<const int64_t> lanes) {
   std::vector<Judged> judged;
-  const auto step = static_cast<size_t>(context_.comm->size() * LanesAtOnce());
+  const auto threads = static_cast<size_t>(context_.pool->Threads());
+  const size_t step = static_cast<size_t>(context_.comm->size()) * threads;
   for (size_t first = 0; first < lanes.size(); first += step) {
     size_t own = 0;
     for (const int64_t lane : lanes.subspan(first, std::min(step, lanes.size() - first))) {
@@ -231,7 +233,17 @@ std::vector<ErrorMaskMaker::Judged> ErrorMaskMaker::JudgeOwnLanes(const SelfAtte
       if (own == lanes_.size()) lanes_.emplace_back();
       Gather(call, wish, lane, lanes_[own++]);
     }
-    Judge(call, wish, std::span(lanes_).first(own), judged);
+    judged.resize(judged.size() + own);
+    const std::span<Rows> rows = std::span(lanes_).first(own);
+    const std::span<Judged> results = std::span(judged).last(own);
+    if (own < threads) {
+      Judge(call, wish, rows, results, BlockJudge::kAllThreads);
+    } else {
+      context_.pool->ParallelFor(std::ssize(rows), [&](int64_t i, int thread) {
+        const auto at = static_cast<size_t>(i);
+        Judge(call, wish, rows.subspan(at, 1), results.subspan(at, 1), thread);
+      });
+    }
   }
   return judged;
 }

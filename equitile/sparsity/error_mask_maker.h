@@ -73,16 +73,16 @@ class ErrorMaskMaker {
   std::vector<int64_t> LanesOf(const Wish& wish) const;
   std::vector<Judged> JudgeOwnLanes(const SelfAttentionCall& call, const Wish& wish,
                                     std::span<const int64_t> lanes);
-  // Lanes of each rank that are judged together.
-  int64_t LanesAtOnce() const;
   // How many of a block's keys a query is spared (BlockErrors::Lane).
   int64_t KeyStep() const;
   int64_t ValueDims() const;
   void Gather(const SelfAttentionCall& call, const Wish& wish, int64_t lane, Rows& rows);
   // The one that the lane has; where it has none, all of the choice.
   std::vector<size_t> OrdersToJudge(const Wish& wish, int64_t lane);
+  // judged: of each lane. thread: who calls, or all of them (BlockJudge).
   void Judge(const SelfAttentionCall& call, const Wish& wish, std::span<Rows> lanes,
-             std::vector<Judged>& judged);
+             std::span<Judged> judged, int thread);
+  void JudgeCandidates(std::span<BlockErrors* const> candidates, bool choose, int thread);
   BlockErrors::Lane LaneOf(const Rows& rows, const Rows::Candidate& candidate, float scale,
                            Tail tail) const;
   // Which of the candidates, by the rows of blocks that are judged for the choice.

@@ -32,11 +32,11 @@ LaneMasks ShapeOf(const LayerCase& test, Tail tail = Tail::kMean) {
 
 // Masks of layer 1 in every step; on every rank the same.
 std::vector<LaneMasks> MasksOf(const LayerWorld& world, const ErrorOptions& options, int32_t ranks,
-                               Tail tail = Tail::kMean) {
+                               Tail tail = Tail::kMean, int threads = 2) {
   std::vector<LaneMasks> all;
   std::mutex mutex;
   OnRanks(ranks, [&](Communicator& comm) {
-    ThreadPool pool(2);
+    ThreadPool pool(threads);
     ErrorMasks source(world.Context(comm, pool), ShapeOf(world.test(), tail), options);
     std::vector<LaneMasks> mine;
     for (int32_t step = 0; step < world.test().steps; ++step) {
@@ -60,6 +60,17 @@ TEST(ErrorMasks, AreTheSameOnAnyRanks) {
     EXPECT_GT(one[0].blocks().Density(), 0.1);
     for (const int32_t ranks : {2, 3, 5, 8})
       EXPECT_EQ(MasksOf(world, options, ranks), one) << ranks;
+  }
+}
+
+// A lane for each thread, or lanes that all threads share, or first the one and then the other.
+TEST(ErrorMasks, AreTheSameOnAnyThreads) {
+  const LayerWorld world{LayerCase{}};
+  const std::vector<LaneMasks> one = MasksOf(world, SomeOptions(), 1, Tail::kMean, 1);
+  const auto lanes = static_cast<int>(world.test().lanes.Count());
+  for (const int threads : {2, lanes - 1, lanes, lanes + 1, 3 * lanes}) {
+    EXPECT_EQ(MasksOf(world, SomeOptions(), 1, Tail::kMean, threads), one) << threads;
+    EXPECT_EQ(MasksOf(world, SomeOptions(), 2, Tail::kMean, threads), one) << threads;
   }
 }
 
