@@ -67,7 +67,7 @@ ErrorMaskMaker::ErrorMaskMaker(const SourceContext& context, Options options)
 }
 
 int64_t ErrorMaskMaker::Bytes() const {
-  int64_t bytes = budget_.Bytes() + judge_.Bytes();
+  int64_t bytes = budget_.Bytes() + judge_.Bytes() + rows_.Bytes();
   const auto add = [&](const Rows& rows) {
     bytes += BytesOf(rows.k) + BytesOf(rows.v);
     for (const Rows::Candidate& one : rows.candidates)
@@ -222,15 +222,16 @@ std::vector<ErrorMaskMaker::Judged> ErrorMaskMaker::JudgeOwnLanes(const SelfAtte
   std::vector<Judged> judged;
   const auto step = static_cast<size_t>(context_.comm->size() * LanesAtOnce());
   for (size_t first = 0; first < lanes.size(); first += step) {
-    size_t own = 0;
-    for (const int64_t lane : lanes.subspan(first, std::min(step, lanes.size() - first))) {
-      if (!MakesMaskOf(lane)) {
-        Gather(call, wish, lane, sent_);
-        continue;
-      }
-      if (own == lanes_.size()) lanes_.emplace_back();
-      Gather(call, wish, lane, lanes_[own++]);
-    }
+    const auto round = lanes.subspan(first, std::min(step, lanes.size() - first));
+    const auto own = static_cast<size_t>(
+        std::ranges::count_if(round, [&](int64_t lane) { return MakesMaskOf(lane); }));
+    if (own > lanes_.size()) lanes_.resize(own);  // before rows are on their way into them
+    AbortOnError(*context_.comm, [&] {
+      size_t next = 0;
+      for (const int64_t lane : round)
+        Gather(call, wish, lane, MakesMaskOf(lane) ? lanes_[next++] : sent_);
+      rows_.Finish();
+    });
     Judge(call, wish, std::span(lanes_).first(own), judged);
   }
   return judged;
