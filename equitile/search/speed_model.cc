@@ -45,7 +45,7 @@ double SpeedModel::LayerSeconds(std::span<const HeadPattern> heads) const {
     const LaneMasks masks =
         MakePatternMasks(heads, place_.passes, place_.grid, place_.block_tokens);
     RowCounts rows(masks.blocks());
-    return RankCandidates({.kind = PlannerKind::kAuto}, masks, rows, plan_).front().seconds;
+    return BestCandidate({.kind = PlannerKind::kAuto}, masks, rows, plan_).seconds;
   }
   double seconds = 0;
   for (const HeadPattern& head : heads) {

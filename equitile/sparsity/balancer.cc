@@ -107,7 +107,7 @@ bool Balancer::MakeAnew(const LaneMasks& masks, const PlanDecision& told, Layer&
   MadePlan made;
   double seconds = 0;  // predicted, where layouts are compared
   if (Chooses(planner.kind)) {
-    Candidate best = std::move(RankCandidates(planner, masks, rows, options_.plan).front());
+    Candidate best = BestCandidate(planner, masks, rows, options_.plan);
     made = std::move(best.made);
     seconds = best.seconds;
   } else {

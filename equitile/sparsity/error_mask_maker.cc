@@ -29,6 +29,9 @@ constexpr int64_t kMostKeyStep = 4;
 // squares of errors are right to a fourth, before they are added up over queries.
 constexpr int64_t kMostValueDims = 32;
 
+// Of each rank, at least: the ranks wait for each other before every round.
+constexpr size_t kLanesOfAnExchange = 4;
+
 bool KeepsAny(const BlockMask& mask, int64_t lane) {
   for (int64_t row = 0; row < mask.QBlocks(); ++row) {
     if (mask.RowCount(lane, row) > 0) return true;
@@ -64,7 +67,7 @@ ErrorMaskMaker::ErrorMaskMaker(const SourceContext& context, Options options)
 }
 
 int64_t ErrorMaskMaker::Bytes() const {
-  int64_t bytes = budget_.Bytes() + judge_.Bytes();
+  int64_t bytes = budget_.Bytes() + judge_.Bytes() + rows_.Bytes();
   const auto add = [&](const Rows& rows) {
     bytes += BytesOf(rows.k) + BytesOf(rows.v);
     for (const Rows::Candidate& one : rows.candidates)
@@ -216,23 +219,25 @@ int64_t ErrorMaskMaker::ValueDims() const {
 }
 
 // A lane for each thread at a time, while the other ranks judge theirs; fewer are shared by all
-// threads. Rows come in the order of lanes, however many that are on each rank.
+// threads. Rows come in the order of lanes, however many that are on each rank and in a round.
 std::vector<ErrorMaskMaker::Judged> ErrorMaskMaker::JudgeOwnLanes(const SelfAttentionCall& call,
                                                                   const Wish& wish,
                                                                   std::span<const int64_t> lanes) {
   std::vector<Judged> judged;
   const auto threads = static_cast<size_t>(context_.pool->Threads());
-  const size_t step = static_cast<size_t>(context_.comm->size()) * threads;
+  const auto ranks = static_cast<size_t>(context_.comm->size());
+  const size_t step = ranks * (ranks == 1 ? threads : std::max(threads, kLanesOfAnExchange));
   for (size_t first = 0; first < lanes.size(); first += step) {
-    size_t own = 0;
-    for (const int64_t lane : lanes.subspan(first, std::min(step, lanes.size() - first))) {
-      if (!MakesMaskOf(lane)) {
-        Gather(call, wish, lane, sent_);
-        continue;
-      }
-      if (own == lanes_.size()) lanes_.emplace_back();
-      Gather(call, wish, lane, lanes_[own++]);
-    }
+    const auto round = lanes.subspan(first, std::min(step, lanes.size() - first));
+    const auto own = static_cast<size_t>(
+        std::ranges::count_if(round, [&](int64_t lane) { return MakesMaskOf(lane); }));
+    if (own > lanes_.size()) lanes_.resize(own);  // before rows are on their way into them
+    AbortOnError(*context_.comm, [&] {
+      size_t next = 0;
+      for (const int64_t lane : round)
+        Gather(call, wish, lane, MakesMaskOf(lane) ? lanes_[next++] : sent_);
+      rows_.Finish();
+    });
     judged.resize(judged.size() + own);
     const std::span<Rows> rows = std::span(lanes_).first(own);
     const std::span<Judged> results = std::span(judged).last(own);

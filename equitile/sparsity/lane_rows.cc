@@ -46,20 +46,21 @@ void LaneRows::Read(const RowProducer& rows, int64_t lane, std::span<const int64
 }
 
 void LaneRows::Gather(const RowProducer& rows, int64_t lane, std::span<const int64_t> tokens,
-                      std::vector<float>& to) const {
+                      std::vector<float>& to) {
   Communicator& comm = *context_.comm;
   const auto floats = [&](std::span<const int64_t> some) {
     return some.size() * static_cast<size_t>(context_.head_dim);
   };
   const std::span<const int64_t> own = AtHome(comm.rank(), lane, tokens);
   if (comm.rank() != MaskMakerOf(lane, comm.size())) {
-    to.resize(floats(own));
-    Read(rows, lane, own, to.data());
-    if (to.empty()) return;
-    CommRequest request =
-        comm.Send(std::as_bytes(std::span(to)), MaskMakerOf(lane, comm.size()), kTag);
-    comm.Wait(request);
     to.clear();
+    if (own.empty()) return;
+    if (sending_ == sent_.size()) sent_.emplace_back();
+    std::vector<float>& message = sent_[sending_++];
+    message.resize(floats(own));
+    Read(rows, lane, own, message.data());
+    under_way_.push_back(
+        comm.Send(std::as_bytes(std::span(message)), MaskMakerOf(lane, comm.size()), kTag));
     return;
   }
   to.resize(floats(tokens));
@@ -70,10 +71,21 @@ void LaneRows::Gather(const RowProducer& rows, int64_t lane, std::span<const int
     if (rank == comm.rank()) {
       Read(rows, lane, own, part.data());
     } else if (!part.empty()) {
-      CommRequest request = comm.Receive(std::as_writable_bytes(part), rank, kTag);
-      comm.Wait(request);
+      under_way_.push_back(comm.Receive(std::as_writable_bytes(part), rank, kTag));
     }
   }
+}
+
+void LaneRows::Finish() {
+  for (CommRequest& request : under_way_) context_.comm->Wait(request);
+  under_way_.clear();
+  sending_ = 0;
+}
+
+int64_t LaneRows::Bytes() const {
+  size_t floats = 0;
+  for (const std::vector<float>& message : sent_) floats += message.capacity();
+  return static_cast<int64_t>(floats * sizeof(float));
 }
 
 }  // namespace equitile

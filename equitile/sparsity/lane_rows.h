@@ -17,13 +17,19 @@ class LaneRows {
   explicit LaneRows(const SourceContext& context);
 
   // Collective. to: [tokens][head_dim] on the rank that makes the lane's mask (MaskMakerOf), empty
-  // elsewhere; its memory is used again. tokens: ascending, numbered as at home.
+  // elsewhere; its memory is used again, and stays in place until Finish, before which others' rows
+  // are not in it. tokens: ascending, numbered as at home. Nobody waits here: a rank that makes one
+  // lane's mask sends rows of all others.
   void Gather(const RowProducer& rows, int64_t lane, std::span<const int64_t> tokens,
-              std::vector<float>& to) const;
+              std::vector<float>& to);
   // The same for all tokens.
-  void GatherAll(const RowProducer& rows, int64_t lane, std::vector<float>& to) const {
+  void GatherAll(const RowProducer& rows, int64_t lane, std::vector<float>& to) {
     Gather(rows, lane, all_, to);
   }
+  // Collective. All that was asked for since the last time is there, and has left.
+  void Finish();
+
+  int64_t Bytes() const;
 
  private:
   std::span<const int64_t> AtHome(int32_t rank, int64_t lane,
@@ -34,6 +40,9 @@ class LaneRows {
   SourceContext context_;
   HomeMap homes_;
   std::vector<int64_t> all_;  // tokens
+  std::vector<std::vector<float>> sent_;  // by message; the first sending_ of them are under way
+  size_t sending_ = 0;
+  std::vector<CommRequest> under_way_;
 };
 
 }  // namespace equitile

@@ -17,6 +17,7 @@ TokenOrder SvgMasks::ChooseOrder(const SelfAttentionCall& call, int64_t lane) {
   rows_.Gather(call.q, lane, sampled_, q_);
   rows_.GatherAll(call.k, lane, k_);
   rows_.GatherAll(call.v, lane, v_);
+  rows_.Finish();
   if (k_.empty()) return TokenOrder::kFHW;
   return ChooseSvgOrder(
       {.tokens = sampled_, .queries = q_, .keys = k_, .values = v_, .scale = call.scale}, mask_,

@@ -126,6 +126,18 @@ std::vector<PlannerSpec> CandidatesOf(const PlannerSpec& chooser, int64_t batch,
   return candidates;
 }
 
+// No prediction of Simulate is below it.
+double BusiestSeconds(const MadePlan& made, const BlockGrid& grid, const Cluster& cluster) {
+  double busiest = 0;
+  for (int32_t rank = 0; rank < made.plan.ranks(); ++rank) {
+    const Work work = made.work->OfRank(rank);
+    busiest = std::max(busiest, (static_cast<double>(work.blocks) * cluster.BlockSeconds(grid) +
+                                 static_cast<double>(work.rows) * cluster.row_seconds) /
+                                    cluster.Speed(rank));
+  }
+  return busiest;
+}
+
 // A db-SP layout for each batch item that has its own ranks, or one for all lanes.
 template <typename MakeLayout>
 MadePlan PlanLayouts(const Problem& problem, const BlockMask& mask, const PlannerSpec& spec,
@@ -301,7 +313,7 @@ MadePlan MakePlan(const PlannerSpec& spec, const LaneMasks& masks, RowCounts& ro
               std::nullopt};
     case PlannerKind::kAuto:
     case PlannerKind::kDbspAuto:
-      return std::move(RankCandidates(spec, masks, rows, options).front().made);
+      return BestCandidate(spec, masks, rows, options).made;
   }
   EQ_CHECK(false, "planner {}", static_cast<int>(spec.kind));
 }
@@ -335,6 +347,28 @@ std::vector<Candidate> RankCandidates(const PlannerSpec& chooser, const LaneMask
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return candidates;
+}
+
+Candidate BestCandidate(const PlannerSpec& chooser, const LaneMasks& masks, RowCounts& rows,
+                        const PlanOptions& options) {
+  // Sums in another order than the simulation's: what is as good as equal is not left out.
+  constexpr double kRounding = 1e-9;
+  const BlockMask& mask = masks.blocks();
+  std::optional<Candidate> best;
+  for (const PlannerSpec& spec :
+       CandidatesOf(chooser, mask.lanes().batch, options.ranks, options.reproducible)) {
+    Candidate candidate{.spec = spec, .made = MakePlan(spec, masks, rows, options)};
+    if (!candidate.made.work)
+      candidate.made.work = CountStageWork(candidate.made.plan, mask, rows.Blocks());
+    if (best && chooser.kind == PlannerKind::kAuto &&
+        BusiestSeconds(candidate.made, mask.grid(), options.cluster) >
+            best->seconds * (1 + kRounding)) {
+      continue;
+    }
+    candidate.seconds = PredictedSeconds(chooser, candidate.made, masks, rows, options);
+    if (!best || candidate.seconds < best->seconds) best = std::move(candidate);
+  }
+  return std::move(*best);
 }
 
 }  // namespace equitile

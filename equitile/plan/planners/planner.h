@@ -89,6 +89,11 @@ struct Candidate {
 std::vector<Candidate> RankCandidates(const PlannerSpec& chooser, const LaneMasks& masks,
                                       RowCounts& rows, const PlanOptions& options);
 
+// The first of RankCandidates alone, without lowering those whose busiest rank computes for longer
+// than another candidate takes in all.
+Candidate BestCandidate(const PlannerSpec& chooser, const LaneMasks& masks, RowCounts& rows,
+                        const PlanOptions& options);
+
 // What `chooser` compares layouts by: auto the simulated seconds of the lowered plan, dbsp:auto the
 // paper's estimate. Fills in the work where planning has not counted it.
 double PredictedSeconds(const PlannerSpec& chooser, MadePlan& made, const LaneMasks& masks,

@@ -203,6 +203,40 @@ TEST(Auto, TakesTheCheapestAndKeepsRowsWhole) {
   }
 }
 
+// The shortcut must not change the choice, whatever balance, exchange and speeds are worth.
+TEST(Auto, TheBestAloneIsTheFirstOfAll) {
+  for (const char* text : {"wan,heads=12,blocks=48", "wan,heads=3,blocks=7", "wan,heads=1,blocks=3"}) {
+    const BlockMask mask = MakeSyntheticMask(ParseSyntheticSpec(text));
+    for (const int32_t ranks : {1, 3, 6, 8}) {
+      for (const double gflops : {1.0, 100.0, 1e5}) {
+        for (const bool reproducible : {true, false}) {
+          for (const double slowest : {1.0, 0.5}) {
+            PlanOptions options;
+            options.ranks = ranks;
+            options.reproducible = reproducible;
+            options.cluster.gflops = gflops;
+            options.cluster.row_seconds = 1e-6;
+            if (slowest < 1) {
+              options.cluster.speeds.assign(static_cast<size_t>(ranks), 1.0);
+              options.cluster.speeds.back() = slowest;
+            }
+            RowCounts rows(mask);
+            for (const char* name : {"auto", "dbsp:auto"}) {
+              const PlannerSpec chooser = ParsePlanner(name, ranks);
+              const Candidate first =
+                  std::move(RankCandidates(chooser, mask, rows, options).front());
+              const Candidate best = BestCandidate(chooser, mask, rows, options);
+              EXPECT_EQ(best.spec, first.spec) << text << ranks << name;
+              EXPECT_EQ(best.seconds, first.seconds) << text << ranks << name;
+              EXPECT_EQ(best.made.plan, first.made.plan) << text << ranks << name;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 struct FreeChoice {
   Candidate best, fractional;
 };
