@@ -1,6 +1,7 @@
 """What the pages of bench/paper share: a page is a list of tables, each made by one call, kept as data beside the page, and made from rows
 that are not made twice, so that a run may be interrupted."""
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -8,6 +9,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import threading
 import typing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -31,6 +33,7 @@ class Table:
     rows: typing.Callable  # (program, quick) -> [Row]
     text: typing.Callable  # ({key: row}, folder for charts) -> Markdown below the title
     weights: bool = False  # whether figures depend on wan-mini's
+    timed: bool = True     # whether a row is a time: then one at a time, whatever is asked for
 
 
 @dataclasses.dataclass
@@ -80,10 +83,18 @@ def state_of(page, table, options, program):
 def make(page, table, options, program):
     state = state_of(page, table, options, program)
     rows = list(table.rows(program, options.quick))
-    for number, row in enumerate(rows):
-        if row.key not in state.rows and options.only in row.key:
-            print(f"{page.script} {table.name}: {number + 1} of {len(rows)}, {row.key}", file=sys.stderr, flush=True)
-            state.add(row.key, row.make(), 0)
+    lock = threading.Lock()
+
+    def work(numbered):
+        number, row = numbered
+        print(f"{page.script} {table.name}: {number + 1} of {len(rows)}, {row.key}", file=sys.stderr, flush=True)
+        made = row.make()
+        with lock:
+            state.add(row.key, made, 0)
+
+    left = [(number, row) for number, row in enumerate(rows) if row.key not in state.rows and options.only in row.key]
+    with concurrent.futures.ThreadPoolExecutor(1 if table.timed else options.at_once) as pool:
+        list(pool.map(work, left))
     if any(row.key not in state.rows for row in rows):
         return
     data = {"quick": options.quick, "fingerprint": program.fingerprint() if table.weights else None,
@@ -117,6 +128,7 @@ def parse(page):
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to try the whole way; needs an --out of its own")
     parser.add_argument("--only", default="", metavar="TEXT", help="only rows whose name holds this; a table is written when it has all")
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="rows side by side, in tables that have no times")
     parser.add_argument("--page", action="store_true", help="only the page, from the data that is there")
     options = parser.parse_args()
     unknown = set(options.tables) - {table.name for table in page.tables}

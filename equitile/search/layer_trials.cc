@@ -17,17 +17,17 @@ class LayerTrial final : public MaskSource {
       : layer_(layer),
         maker_(maker),
         densities_(densities),
-        base_(ShapeOf(context, Tail::kMean)),
+        shape_(ShapeOf(context, Tail::kMean)),
         dense_(BlockMask::Dense(context.lanes, context.grid)) {}
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override {
     if (call.layer != layer_) return dense_;
-    const LaneMasks used = maker_.Make(call, {.error = kWeighedError, .base = base_});
+    const LaneMasks used = maker_.Make(call, {.error = kWeighedError, .shape = shape_});
     for (size_t i = 0; i < kTriedErrors.size(); ++i) {
       const LaneMasks tried =
           kTriedErrors[i] == kWeighedError
               ? used
-              : maker_.Make(call, {.error = kTriedErrors[i], .base = base_, .before = &used});
+              : maker_.Make(call, {.error = kTriedErrors[i], .shape = shape_, .before = &used});
       densities_[i] += tried.blocks().Density();
     }
     return used;
@@ -37,7 +37,7 @@ class LayerTrial final : public MaskSource {
   int64_t layer_;
   ErrorMaskMaker& maker_;
   std::vector<double>& densities_;  // sums over steps
-  LaneMasks base_, dense_;
+  LaneMasks shape_, dense_;
 };
 
 }  // namespace

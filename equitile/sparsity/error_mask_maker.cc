@@ -32,13 +32,6 @@ constexpr int64_t kMostValueDims = 32;
 // Of each rank, at least: the ranks wait for each other before every round.
 constexpr size_t kLanesOfAnExchange = 4;
 
-bool KeepsAny(const BlockMask& mask, int64_t lane) {
-  for (int64_t row = 0; row < mask.QBlocks(); ++row) {
-    if (mask.RowCount(lane, row) > 0) return true;
-  }
-  return false;
-}
-
 template <typename T>
 int64_t BytesOf(const std::vector<T>& values) {
   return static_cast<int64_t>(values.capacity() * sizeof(T));
@@ -112,7 +105,6 @@ std::vector<int64_t> ErrorMaskMaker::LanesOf(const Wish& wish) const {
 
 std::vector<size_t> ErrorMaskMaker::OrdersToJudge(const Wish& wish, int64_t lane) {
   if (wish.before != nullptr) return {PlaceOf(OrderIn(*wish.before, lane))};
-  if (KeepsAny(wish.base.blocks(), lane)) return {PlaceOf(OrderIn(wish.base, lane))};
   std::vector<size_t> choice(options_.orders.size());
   std::iota(choice.begin(), choice.end(), size_t{0});
   return choice;
@@ -181,7 +173,7 @@ void ErrorMaskMaker::Judge(const SelfAttentionCall& call, const Wish& wish, std:
   std::vector<BlockErrors*> candidates, chosen;
   for (Rows& rows : lanes) {
     for (Rows::Candidate& one : std::span(rows.candidates).first(rows.orders)) {
-      one.errors.Begin(LaneOf(rows, one, call.scale, wish.base.TailOf(rows.lane)),
+      one.errors.Begin(LaneOf(rows, one, call.scale, wish.shape.TailOf(rows.lane)),
                        options_.sampled_rows);
       candidates.push_back(&one.errors);
     }
@@ -260,10 +252,6 @@ void ErrorMaskMaker::Keep(std::span<const Judged> judged, const Wish& wish, doub
   const double unit = wish.error * wish.error * squares / static_cast<double>(units);
   budget_.Clear();
   for (const Judged& one : judged) {
-    for (int64_t row = 0; row < rows; ++row) {
-      std::ranges::copy(wish.base.blocks().Row(one.lane, row),
-                        mask.MutableRow(one.lane, row).begin());
-    }
     const std::span<uint32_t> weights = budget_.AddLane(one.lane, rows, columns);
     for (size_t i = 0; i < weights.size(); ++i) {
       const double weight = unit > 0 ? double{one.errors[i]} / unit + 0.5 : 0;
@@ -292,7 +280,7 @@ LaneMasks ErrorMaskMaker::Make(const SelfAttentionCall& call, const Wish& wish) 
   LaneMasks::Parts parts{.blocks = BlockMask(context_.lanes, context_.grid),
                          .token_grid = context_.token_grid,
                          .orders = {},
-                         .tails = wish.base.tails()};
+                         .tails = wish.shape.tails()};
   Keep(judged, wish, squares, std::ssize(lanes), parts.blocks);
   GatherRows(*context_.comm, parts.blocks);
   if (options_.share_passes) SharePasses(parts.blocks);
@@ -300,7 +288,7 @@ LaneMasks ErrorMaskMaker::Make(const SelfAttentionCall& call, const Wish& wish) 
     const int64_t from = options_.share_passes ? context_.lanes.HeadOf(lane) : lane;
     const bool is_judged = std::ranges::binary_search(lanes, from);
     const auto order = static_cast<size_t>(numbers[static_cast<size_t>(all + from)]);
-    parts.orders.push_back(is_judged ? orders_[order].order : OrderIn(wish.base, lane));
+    parts.orders.push_back(is_judged ? orders_[order].order : context_.token_grid.home);
   }
   return LaneMasks(std::move(parts));
 }

@@ -25,8 +25,7 @@ class ErrorMaskMaker {
   };
   struct Wish {
     double error = 0;  // see ErrorOptions; above 0
-    // Tails, and blocks that are kept in any case. Lanes with such blocks have its orders.
-    const LaneMasks& base;
+    const LaneMasks& shape;  // its tails
     const LaneMasks* before = nullptr;   // the layer's last masks, whose orders stay; null: none
     std::span<const int64_t> skipped{};  // heads, ascending, that have nothing and get nothing
   };

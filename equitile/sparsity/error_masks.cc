@@ -19,11 +19,11 @@ BlockMask AllBut(const SourceContext& context, const std::vector<int64_t>& skipp
 
 }  // namespace
 
-ErrorMasks::ErrorMasks(const SourceContext& context, LaneMasks base, ErrorOptions options,
+ErrorMasks::ErrorMasks(const SourceContext& context, LaneMasks shape, ErrorOptions options,
                        std::shared_ptr<ErrorMaskMaker> maker)
     : options_(std::move(options)),
       dense_(AllBut(context, options_.skipped)),
-      masks_(std::move(base), context.token_grid, context.layers),
+      masks_(std::move(shape), context.token_grid, context.layers),
       maker_(std::move(maker)) {}
 
 LaneMasks ErrorMasks::MaskFor(const SelfAttentionCall& call) {
@@ -34,7 +34,7 @@ LaneMasks ErrorMasks::MaskFor(const SelfAttentionCall& call) {
   if (age < 0 || (options_.refresh && age >= *options_.refresh)) {
     masks_.Set(call.layer,
                maker_->Make(call, {.error = error,
-                                   .base = masks_.shape(),
+                                   .shape = masks_.shape(),
                                    .before = age < 0 ? nullptr : &masks_.MasksOf(call.layer),
                                    .skipped = options_.skipped}));
   }

@@ -32,13 +32,12 @@ struct ErrorOptions {
 
 class ErrorMasks final : public MaskSource {
  public:
-  // base: lanes, grid and tails of the masks, and blocks that are kept in any case; see
-  // ErrorMaskMaker::Wish.
-  ErrorMasks(const SourceContext& context, LaneMasks base, ErrorOptions options)
-      : ErrorMasks(context, std::move(base), options,
+  // shape: lanes, grid and tails of the masks; its blocks do not count.
+  ErrorMasks(const SourceContext& context, LaneMasks shape, ErrorOptions options)
+      : ErrorMasks(context, std::move(shape), options,
                    std::make_shared<ErrorMaskMaker>(context, options.making)) {}
   // With a maker of such options that serves others too.
-  ErrorMasks(const SourceContext& context, LaneMasks base, ErrorOptions options,
+  ErrorMasks(const SourceContext& context, LaneMasks shape, ErrorOptions options,
              std::shared_ptr<ErrorMaskMaker> maker);
 
   LaneMasks MaskFor(const SelfAttentionCall& call) override;

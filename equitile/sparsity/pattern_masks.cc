@@ -78,8 +78,24 @@ std::unique_ptr<MaskSource> PatternMasks::Filled(const LaneMasks& modes) const {
   return std::visit(fill, fill_up_->by);
 }
 
+// Blocks that are chosen by error depend on a range by the heads that it skips alone: ranges that
+// skip the same ones go on with one another's masks and orders, as `predict` does.
+int64_t PatternMasks::RangeOf(double sigma, int32_t layer) const {
+  const size_t range = file_->RangeAt(sigma);
+  if (!maker_) return static_cast<int64_t>(range);
+  const auto heads_of = [&](size_t i) -> const std::vector<PatternHead>& {
+    return file_->ranges[i].layers[static_cast<size_t>(layer)];
+  };
+  const auto is_skipped = [](const PatternHead& head) {
+    return head.pattern.mode == HeadMode::kSkip;
+  };
+  size_t first = 0;
+  while (!std::ranges::equal(heads_of(first), heads_of(range), {}, is_skipped, is_skipped)) ++first;
+  return static_cast<int64_t>(first);
+}
+
 PatternMasks::Part& PatternMasks::At(double sigma, int32_t layer) {
-  const auto range = static_cast<int64_t>(file_->RangeAt(sigma));
+  const int64_t range = RangeOf(sigma, layer);
   const auto [entry, is_new] = parts_.try_emplace({range, layer});
   Part& part = entry->second;
   if (!is_new) return part;

@@ -1,5 +1,5 @@
-// Masks of a pattern file: a mode per head, by the noise level of the step; alone, or filled up to
-// what the file says that the layer may lose, or that the head needs.
+// Masks of a pattern file: a mode per head, by the noise level of the step; alone, filled up to what
+// the file says that the head needs, or chosen by error but for the heads that are skipped.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,11 @@ LayerWeight ErrorWeightOf(std::shared_ptr<const PatternFile> file);
 LaneMasks PatternMasksAt(const PatternFile& file, const SourceContext& context, double sigma,
                          int64_t layer);
 
-// How heads are filled up beyond their modes. A head that is skipped stays so: its budget was found
-// to be nothing, and whoever knows that before the layer begins need not make its values.
+// How blocks are chosen while generating. By mass they come on top of the modes' blocks. By error
+// all are chosen within the one budget and in the order that needs the fewest: modes would bind the
+// budget to blocks and orders that the video at hand needs less (docs/design/0016). Either way a
+// head that is skipped stays so: whoever knows that before the layer begins need not make its
+// values.
 struct FillUp {
   std::variant<ErrorOptions, PredictOptions> by;  // with the weights or masses of the file
   Tail tail = Tail::kNone;  // of what is still not kept; heads of mode `mean` have theirs anyway
@@ -52,6 +55,7 @@ class PatternMasks final : public MaskSource {
     LaneMasks modes;
     std::unique_ptr<MaskSource> filled;  // null: the modes alone
   };
+  int64_t RangeOf(double sigma, int32_t layer) const;  // whose part serves
   Part& At(double sigma, int32_t layer);
   std::unique_ptr<MaskSource> Filled(const LaneMasks& modes) const;
 
