@@ -1,6 +1,7 @@
 #include "apps/cli/progress.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <unistd.h>
 
@@ -71,10 +72,17 @@ class PseudoTerminal {
     close(controller_);
   }
   std::FILE* stream() { return stream_; }
+  // The kernel hands over what was written a little later, on a busy machine in pieces.
   std::string Sent() {
     std::fflush(stream_);
-    std::string text(10000, '\0');
-    text.resize(static_cast<size_t>(read(controller_, text.data(), text.size())));
+    std::string text;
+    pollfd more{.fd = controller_, .events = POLLIN, .revents = 0};
+    while (poll(&more, 1, 300) > 0) {
+      char part[4096];
+      const ssize_t count = read(controller_, part, sizeof(part));
+      if (count <= 0) break;
+      text.append(part, static_cast<size_t>(count));
+    }
     return text;
   }
 

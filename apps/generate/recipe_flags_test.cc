@@ -26,7 +26,7 @@ const std::vector<RecipeField>& FieldsAndOneMore() {
                    .key = "sparkle",
                    .type = WholeNumber({.min = 0, .max = 9}),
                    .initial = "0",
-                   .since = "0.3.0",
+                   .since = "1000.0.0",  // the next one, whichever this is
                    .help = "how much glitter"});
     return all;
   }();

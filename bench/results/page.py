@@ -7,7 +7,7 @@ from curve_table import AGAIN, FIXED, OURS, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
-           "pattern": "#1f5aa6", "predict:FILE": "#4f9d7a", "pattern+predict:FILE": "#5b8bd0", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a",
+           "pattern": "#1f5aa6", "predict:FILE": "#4f9d7a", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a",
            "svg + cache": "#b07d1a", "sta + cache": "#7744aa", "radial + cache": "#5d4037", "pattern + cache": "#123b70"}
 
 
