@@ -5,7 +5,7 @@ import runs
 import shape13
 
 DENSE, SPARSE = 3, 4  # steps of a run; the first one warms up; masks of `predict` are made for as many steps
-REPEAT = 3
+REPEAT = 2
 MINI_VIDEOS = {False: (49, 256), True: (9, 128)}
 
 
