@@ -1,5 +1,6 @@
 """Speed and likeness of every source of masks at its dials, against dense videos of the same seeds: wan-mini, held-out prompts, frames
-before they are encoded. Dense is made once per prompt; all others are made in turns with it (`equitile compare --prompts`).
+before they are encoded. Dense is made once per prompt; all others are made in turns with it (`equitile compare --prompts`). Sources that
+are searched for first are a table of their own (`searched`).
 
 Likeness (`curve`) is the same bits whatever else the machine does; speed (`speed`) is taken of fewer prompts, on a quiet one. Where
 nothing else runs while the first prompt of the curve is made, its own times count (`--timed`). Likeness is also the same on other
@@ -13,10 +14,11 @@ import statistics
 import tempfile
 
 import runs
+from searches import Search
 from statistics95 import at, interval, ratio_interval
 
 HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
-ROW = {"curve": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
+ROW = {"curve": 1, "searched": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
 TOGETHER = 16  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
 ERRORS = [0.003, 0.006, 0.01, 0.02, 0.04]  # densities from 0.6 to 0.1, as tried on prompts that are not held out
@@ -25,6 +27,10 @@ FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselin
 OURS = ["predict", "observe"]
 WEIGHED = ["predict"]  # by a pattern file; with one that skips no head, as wan-mini's, pattern+predict is the same
 CACHED = {"predict": "error=0.01", "observe": "error=0.01", "svg": "density=0.5", "sta": "density=0.5", "radial": "", "pattern": ""}
+SEARCHES = [Search("paper", "mode-density=0.3", 1), Search("paper", "mode-density=0.5", 1), Search("relative", "lambda=0.04", 2), Search("relative", "lambda=0.01", 2),
+            Search("static", "density=0.5", 2), Search("sta", "density=0.5", 2)]  # densities of about 0.3 and 0.5; with wan-mini no epsilon from 0.2 on changes what `paper` finds
+CACHE = " + cache"
+BUDGET = "pattern+predict"  # by the file of the objective `budget`; all others stand beside it at equal PSNR
 PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
@@ -32,24 +38,36 @@ AGAIN = "dense, again"
 SAME = ("psnr", "ssim", "density")  # what a video that is made again has to the last digit
 SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
+    "searched": {False: (49, 256, 20, 12), True: (17, 128, 5, 2)},
     "speed": {False: (49, 256, 20, 2), True: (17, 128, 5, 1)},
     "curve-81": {False: (81, 256, 20, 3), True: (21, 128, 5, 1)},
     "speed-81": {False: (81, 256, 20, 1), True: (21, 128, 5, 1)},
 }
-SPEED_OF = {"curve": "speed", "curve-81": "speed-81"}
+SPEED_OF = {"curve": "speed", "searched": "speed-searched", "curve-81": "speed-81"}
 
 
 def side(source, dial="", cache=False):
     """{source, label, flags}: the source names a line of the chart, the dial is what follows it, as in error=0.01."""
     attention = f"{source}{':' if dial else ''}{dial}"
-    more = " + cache" if cache else ""
+    more = CACHE if cache else ""
     return {"source": source + more, "label": attention + more,
             "flags": ["--attention", attention, *(["--cache", "easy"] if cache else [])]}
 
 
-def weighed(source, dial):
-    """With the weights of errors that the search has found."""
-    return side(source, f"{runs.MINI / 'pattern.json'},{dial}") | {"source": f"{source}:FILE", "label": f"{source}:FILE,{dial}"}
+def by_file(source, dial, cache, flags):
+    """By a file that a search has found: the same, with FILE for its name."""
+    named = side(f"{source}:FILE", dial, cache)
+    return named | {"label": named["label"].replace("FILE:", "FILE,"), "flags": [*flags, *named["flags"][2:]]}
+
+
+def weighed(source, dial, cache=False):
+    """With the weights of errors of wan-mini's own file."""
+    return by_file(source, dial, cache, ["--attention", f"{source}:{runs.MINI / 'pattern.json'},{dial}"])
+
+
+def searched(search, cache):
+    """By what is searched for when it is needed. Masks of a file are not dense at first unless told so."""
+    return by_file(search.objective, search.dial, cache, ["--dense-steps", "20%"]) | {"search": search}
 
 
 def preset(name):
@@ -66,6 +84,8 @@ def sides(table):
     if table in ("curve-81", "speed-81"):
         found += [side("dense", cache=True)] + [side(source, f"error={error}") for source in OURS for error in (0.006, 0.02)]
         return found + [side(source, "error=0.01", cache=True) for source in OURS]
+    if table == "searched":
+        return [one for cache in (False, True) for one in [*(weighed(BUDGET, f"error={error}", cache) for error in ERRORS), *(searched(one, cache) for one in SEARCHES)]]
     found += [side(source, f"error={error}") for source in OURS for error in ERRORS]
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES] + [side("radial")]
     found += [side("dense", cache=True)] + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
@@ -80,9 +100,14 @@ def prompts(quick, count):
     return [(int(seed), prompt) for seed, prompt in (line.split("\t") for line in HELD_OUT.read_text().splitlines()[:count])]
 
 
+def dense_steps(steps):
+    """Of `generate`: the first fifth."""
+    return -(-steps // 5)
+
+
 def density(summary, steps):
-    """Mean over all layers of steps that may leave something out; of `generate`'s, of which the first fifth are dense."""
-    computed, dense = steps - summary["steps_skipped"], -(-steps // 5)
+    """Mean over all layers of steps that may leave something out."""
+    computed, dense = steps - summary["steps_skipped"], dense_steps(steps)
     return (summary["density"] * computed - dense) / (computed - dense)
 
 
@@ -98,10 +123,10 @@ def facts(prompt, steps):
 def compare(program, table, quick, some, ways, frames_folder, at_once):
     """One row: some prompts, some sides; one of so many at a time."""
     frames, size, steps, _ = SIZES[table][quick]
-    common = ["-m", str(runs.MINI), "--video-frames", frames, "-W", size, "-H", size, "--steps", steps]
-    if at_once > 1:
-        common += ["-t", max(1, len(os.sched_getaffinity(0)) // at_once)]
-    flags = lambda one: " ".join(map(str, [*common, *one["flags"]]))
+    video = ["-m", str(runs.MINI), "--video-frames", frames, "-W", size, "-H", size, "--steps", steps]
+    threads = ["-t", max(1, len(os.sched_getaffinity(0)) // at_once)] if at_once > 1 else []
+    found = lambda one: one["search"].attention(program, video) if "search" in one else []
+    flags = lambda one: " ".join(map(str, [*video, *threads, *one["flags"], *found(one)]))
     keep = ["--save-frames", frames_folder] if frames_folder else []
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "prompts.txt"
@@ -127,7 +152,8 @@ def rows(program, quick, table, frames_folder=None, at_once=1, known=None, first
             continue
         folder = frames_folder and pathlib.Path(frames_folder) / table / f"{first:02}-{number:02}"
         make = lambda some=some, group=group, folder=folder: compare(program, table, quick, some, group, folder, at_once)
-        work = len(some) * (1 + 0.75 * len(group)) * (steps + 8) * (frames / 49) ** 1.5
+        searching = sum(4 * one["search"].prompts for one in group if first == 0 and "search" in one and CACHE not in one["label"])  # dense videos
+        work = (len(some) * (1 + 0.75 * len(group)) + searching) * (steps + 8) * (frames / 49) ** 1.5
         yield runs.Row(f"prompts {first + 1} to {first + len(some)} of {count}, {len(group)} sides from {group[0]['label']} to {group[-1]['label']}", work, make)
 
 
@@ -160,16 +186,19 @@ def summary(one, found):
             "prompts": found}
 
 
-def difference(ours, baseline, key):
-    """Per prompt: our curve over density, at the baseline's density, minus the baseline. Prompts where it is off our curve do not count."""
-    differences = []
+def beside(ours, baseline, key, over):
+    """[(ours, theirs)] by prompt: our curve over something, straight between its dials, where the baseline is; None where that is off our curve."""
+    pairs = []
     for theirs in baseline["prompts"]:
-        points = [(fact["density"], fact[key]) for dial in ours for fact in dial["prompts"] if fact["seed"] == theirs["seed"]]
+        points = [(fact[over], fact[key]) for dial in ours for fact in dial["prompts"] if fact["seed"] == theirs["seed"]]
         points = [point for point in points if None not in point]
-        here = at(points, theirs["density"]) if theirs["density"] is not None and theirs[key] is not None else None
-        if here is not None:
-            differences.append(here - theirs[key])
-    return interval(differences)
+        pairs.append((at(points, theirs[over]) if None not in (theirs[over], theirs[key]) else None, theirs[key]))
+    return pairs
+
+
+def difference(ours, baseline, key, over="density"):
+    """Ours minus theirs, paired by prompt; those off our curve do not count."""
+    return interval(here - theirs for here, theirs in beside(ours, baseline, key, over) if here is not None)
 
 
 def differences(found):

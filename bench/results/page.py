@@ -3,12 +3,16 @@ from bench/peers/perceptual.py."""
 import html
 import json
 
-from curve_table import AGAIN, FIXED, OURS, SPEED_OF
+import equal_psnr
+from curve_table import AGAIN, CACHE, FIXED, OURS, SEARCHES, SPEED_OF
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
            "pattern": "#1f5aa6", "predict:FILE": "#4f9d7a", "radial": "#8d6e63", "window:spatial": "#9aa5b1", "window:temporal": "#5c6b7a",
-           "svg + cache": "#b07d1a", "sta + cache": "#7744aa", "radial + cache": "#5d4037", "pattern + cache": "#123b70"}
+           "svg + cache": "#b07d1a", "sta + cache": "#7744aa", "radial + cache": "#5d4037", "pattern + cache": "#123b70",
+           "pattern+predict:FILE": "#c2185b", "pattern+predict:FILE + cache": "#e57399", "paper:FILE": "#ff6f00", "paper:FILE + cache": "#b34e00",
+           "relative:FILE": "#9e9d24", "relative:FILE + cache": "#66660f", "static:FILE": "#26a0da", "static:FILE + cache": "#15698f",
+           "sta:FILE": "#ce93d8", "sta:FILE + cache": "#8e5a99"}
 
 
 def table(head, rows):
@@ -80,10 +84,34 @@ def with_speed(data, speed):
     if data is None:
         return None
     timed = {one["label"]: one for one in speed["sides"]} if speed and speed["about"]["fingerprint"] == data["about"]["fingerprint"] else {}
-    times = lambda one: {key: timed[one["label"]][key] if one["label"] in timed else None for key in ("speed", "attention", "masks")}
+    times = lambda one: {key: timed[one["label"]][key] if one["label"] in timed else None for key in ("speed", "attention", "masks")} | {
+        "timed": timed[one["label"]]["prompts"] if one["label"] in timed else []}
     return data | {"sides": [one | times(one) for one in data["sides"]],
                    "speed": speed and {"about": speed["about"], "prompts": len(speed["prompts"]), "share": speed["attention_share"],
                                       "again": [fact["speed"] for one in speed["sides"] if one["source"] == AGAIN for fact in one["prompts"]]}}
+
+
+def joined(curve, searched):
+    """Both as one, where they are of the same weights and videos; times of another machine are left out."""
+    if not curve or not searched:
+        return curve or searched
+    if any(curve["about"][key] != searched["about"][key] for key in ("fingerprint", "quick")) or curve["video"] != searched["video"]:
+        return curve
+    where = lambda data: [data["speed"]["about"][key] for key in ("target", "threads")]
+    untimed = {"speed": None, "attention": None, "masks": None, "timed": []}
+    if curve["speed"] and searched["speed"] and where(curve) != where(searched):
+        searched = searched | {"sides": [one | untimed for one in searched["sides"]]}
+    return curve | {"sides": curve["sides"] + searched["sides"], "speed": curve["speed"] or searched["speed"]}
+
+
+def searched_text(data):
+    """What the names of searched sides mean, where there are any."""
+    found = [search for search in SEARCHES if any(one["source"] == f"{search.objective}:FILE" for one in data["sides"])]
+    if not found:
+        return ""
+    counts = ", ".join(f"`{name}` on {' or '.join(sorted({str(search.prompts) for search in found if search.objective == name}))}" for name in dict.fromkeys(search.objective for search in found))
+    return (" `pattern+predict:FILE` takes that file, of the objective `budget`. Files of other objectives were searched for at this size, calibrated on prompts that are not held out "
+            f"(how many: {counts}): `paper:FILE` and `relative:FILE` are `--attention pattern:FILE` of `equitile search --objective paper` or `relative`, `static:FILE` and `sta:FILE` their masks.")
 
 
 def few_text(count):
@@ -109,7 +137,7 @@ def curve_section(data, perceptual):
              cell(one, "lpips_vgg", 3), cell(one, "vmaf", 0), number(one["steps_skipped"], 1), len(one["prompts"])] for one in data["sides"]]
     return (f"## {title(data['video'], data['prompts'])}\n\n" + about(data, times=False) +
             f"\nBeside dense videos of the same seeds (seeds {data['prompts'][0]['seed']} to {data['prompts'][-1]['seed']} of the held-out prompts), frames before they are encoded; means with 95 % intervals.{few_text(len(data['prompts']))}{speed_text(data['speed'])} "
-            "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run." + looked + "\n\n" +
+            "Density is that of steps that are not dense; *attention* its seconds over dense ones, of the whole run." + searched_text(data) + looked + "\n\n" +
             table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped", "prompts"], rows))
 
 
@@ -122,8 +150,33 @@ def difference_section(data):
         few = one["psnr"]["count"] < FEW
         worse = one["psnr"]["high"] is not None and (one["psnr"]["high"] < 0 or one["ssim"]["high"] < 0)
         rows.append([f"`{one['ours']}`", f"`{one['baseline']}`", number(one["density"], 2), within(one["psnr"], 2), within(one["ssim"], 4), "too few prompts" if few else verdict(not worse)])
-    return ("## At equal density\n\nOurs minus theirs, dB and SSIM, paired by prompt: our curve, straight between its dials, at the density of the baseline's video. *Holds*: not worse "
+    return rows and ("## At equal density\n\nOurs minus theirs, dB and SSIM, paired by prompt: our curve, straight between its dials, at the density of the baseline's video. *Holds*: not worse "
             "beyond the 95 % interval.\n\n" + table(["ours", "baseline", "density", "PSNR", "SSIM", "holds"], rows))
+
+
+def faster(ours, theirs):
+    """Two speed-ups, marked where ours is the lower one."""
+    mark = "" if ours >= theirs else "**"
+    return f"{mark}{ours:.2f} / {theirs:.2f}{mark}"
+
+
+def equal_psnr_section(data):
+    """Nothing where ours was not made."""
+    text = ""
+    for ours, found in equal_psnr.verdicts(data["sides"], data["video"]["steps"]):
+        rows = []
+        for one in found:
+            few = one["spent"] is not None and one["spent"]["count"] < FEW
+            holds = "" if one["spent"] is None else "too few prompts" if few else verdict(one["spent"]["low"] <= 0)
+            off = ", ".join(f"{one[where]} {where}" for where in ("below", "above") if one[where])
+            rows.append([f"`{one['baseline']}`", "off the curve" if one["spent"] is None else within(one["spent"], 3), off, holds, f"{one['clearly']} of {one['prompts']}",
+                         faster(*one["speeds"]) if one["speeds"] else "–"])
+        if rows:
+            text += f"\n`{ours}` beside\n\n" + table(["", "density, ours minus theirs", "off the curve", "holds", "a dial of ours clearly better", "speed-up, ours / theirs"], rows)
+    return text and ("## At equal PSNR\n\nPaired by prompt: the density that ours needs, its curve straight between its dials, for the PSNR of the other's video, minus the other's density; means with 95 % intervals. "
+                     "*Holds*: not denser beyond the interval. Density stands for time, since these videos were not timed; a step that the cache skips counts as density 0. Prompts whose PSNR is below our last dial's or above our "
+                     "first one's are off the curve and do not count; *clearly better*: of all prompts, those where one of our dials as it is has no less PSNR at no more density. "
+                     "Speed-ups are of the prompt that was timed, ours again at the PSNR of the other's video, bold where ours is slower: one prompt, no interval.\n" + text)
 
 
 def oracle_section(data):
@@ -187,16 +240,16 @@ def chart(data):
     out = [left.axes([step * i for i in range(int(low / step), int(high / step) + 1) if low <= step * i <= high]), right.axes([0, 0.25, 0.5, 0.75, 1])]
     for source, colour in COLOURS.items():
         ones = [one for one in shown if one["source"] == source]
-        strong = source in OURS
+        strong = source in [*OURS, equal_psnr.OURS]
         out.append(left.line([(one["speed"]["mean"], one["psnr"]["mean"]) for one in ones if one["speed"]], colour, strong))
-        if "cache" not in source and "quality" not in source:
+        if CACHE not in source and "quality" not in source:
             out.append(right.line(sorted((one["density"], one["psnr"]["mean"]) for one in ones if one["density"] is not None), colour, strong))
     named = [source for source in COLOURS if any(one["source"] == source for one in shown)]
     for i, source in enumerate(named):
-        x, y = 50 + (i % 7) * 132, 420 + (i // 7) * 20
+        x, y = 50 + (i % 5) * 188, 420 + (i // 5) * 20
         out.append(f'<rect x="{x}" y="{y}" width="16" height="5" fill="{COLOURS[source]}"/><text x="{x + 21}" y="{y + 7}" class="a">{html.escape(source)}</text>')
     style = "text{font-family:sans-serif;fill:#222}.t{font-size:13px}.a{font-size:10px;fill:#666}.g{stroke:#ddd}"
-    height = 420 + 20 * -(-len(named) // 7)
+    height = 420 + 20 * -(-len(named) // 5)
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 990 {height}" width="990" height="{height}"><style>{style}</style>'
             f'<rect width="990" height="{height}" fill="#fff"/>{"".join(out)}</svg>\n')
 
@@ -205,7 +258,8 @@ def write(out):
     """From out/data to out/sparsity.md and out/sparsity.svg."""
     read = lambda name: json.loads((out / f"data/sparsity-{name}.json").read_text()) if (out / f"data/sparsity-{name}.json").exists() else None
     cost, density, oracle, cluster = (read(name) for name in ("prediction-cost", "density", "oracle", "cluster"))
-    curve, longer = (with_speed(read(name), read(speed)) for name, speed in SPEED_OF.items())
+    curves = {name: with_speed(read(name), read(speed)) for name, speed in SPEED_OF.items()}
+    curve, longer = joined(curves["curve"], curves["searched"]), curves["curve-81"]
     perceptual = read("perceptual") or {}
     page = ["# Sparse attention: speed and likeness\n",
             "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours ([by what rule](../design/0016-sources-of-masks.md)), `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "
@@ -215,7 +269,7 @@ def write(out):
         (out / "sparsity.svg").write_text(picture)
         page.append("![PSNR over speed-up and over density](sparsity.svg)\n")
     if curve:
-        page += [curve_section(curve, perceptual.get("curve")), difference_section(curve)]
+        page += [curve_section(curve, perceptual.get("curve")), *filter(None, (difference_section(curve), equal_psnr_section(curve)))]
     if longer:
         page.append(curve_section(longer, perceptual.get("curve-81")))
     if not any((cost, density, curve, longer, oracle, cluster)):

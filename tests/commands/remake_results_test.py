@@ -18,10 +18,12 @@ import cluster_table  # noqa: E402
 import cost_table  # noqa: E402
 import curve_table  # noqa: E402
 import density_table  # noqa: E402
+import equal_psnr  # noqa: E402
 import oracle_table  # noqa: E402
 import page  # noqa: E402
 import picture  # noqa: E402
 import runs  # noqa: E402
+import searches  # noqa: E402
 import statistics95  # noqa: E402
 
 ABOUT = {"fingerprint": "0123456789abcdef", "quick": False, "target": "avx2", "threads": 2, "peak_gflops": 100.0, "peak_lowest": 99.0}
@@ -56,6 +58,81 @@ def test_differences_are_paired_at_the_density_of_the_baseline():
     assert curve_table.difference(ours, prompts((34.0, 0.6), (23.0, 0.5)), "psnr")["mean"] == pytest.approx(1.5)  # 35 - 34 and 25 - 23
     assert curve_table.difference(ours, prompts((34.0, 0.6), (99.0, 0.1)), "psnr") == {"mean": 1.0, "low": None, "high": None, "count": 1}
     assert curve_table.difference(ours, prompts((None, 1.0), (34.0, 0.9)), "psnr") is None
+
+
+def dial(source, label, *facts):
+    """A side as the page has it: (psnr, density, steps skipped) by prompt."""
+    return {"source": source, "label": label, "timed": [], "prompts": [
+        {"seed": seed, "psnr": psnr, "density": density, "steps_skipped": skipped, "speed": 1 / density} for seed, (psnr, density, skipped) in enumerate(facts)]}
+
+
+def test_what_ours_spends_at_the_psnr_of_others():
+    ours = [dial(equal_psnr.OURS, "a", (40.0, 0.6, 0), (30.0, 0.5, 0)), dial(equal_psnr.OURS, "b", (30.0, 0.2, 0), (20.0, 0.1, 0))]
+    theirs = dial("svg", "svg", (35.0, 0.5, 0), (25.0, 0.6, 0))
+    (_, found), (_, cached) = equal_psnr.verdicts([*ours, theirs, dial("--quality high", "high", (35.0, 0.1, 0))], 10)
+    assert len(found) == 1 and not cached  # presets compute otherwise: their density is no time
+    assert found[0]["spent"]["mean"] == pytest.approx(-0.2) and found[0]["spent"]["count"] == 2  # 0.4 - 0.5 and 0.3 - 0.6
+    assert (found[0]["below"], found[0]["above"], found[0]["clearly"], found[0]["prompts"]) == (0, 0, 1, 2)  # 30 dB at 0.5 in the second
+    off = equal_psnr.verdicts([*ours, dial("sta", "sta", (29.0, 0.2, 0), (31.0, 0.9, 0), (30.0, 0.5, 0))], 10)[0][1][0]
+    assert off["spent"] is None and (off["below"], off["above"], off["clearly"], off["prompts"]) == (1, 1, 1, 2)  # ours has no third prompt
+
+
+def test_skipped_steps_cost_nothing():
+    # Ten steps, two of them dense; four of the other eight skipped.
+    assert equal_psnr.spent({"density": 0.5, "steps_skipped": 4}, 10) == pytest.approx(0.25)
+    cached = lambda source, *facts: dial(source + curve_table.CACHE, source, *facts)
+    sides = [cached(equal_psnr.OURS, (40.0, 0.6, 4)), cached(equal_psnr.OURS, (30.0, 0.4, 4)), cached("svg", (35.0, 0.5, 0)), dial("svg", "svg", (35.0, 0.5, 0))]
+    (_, plain), (_, found) = equal_psnr.verdicts(sides, 10)
+    assert not plain and len(found) == 1 and found[0]["spent"]["mean"] == pytest.approx(0.25 - 0.5)
+
+
+def test_speed_at_equal_psnr_is_of_videos_that_were_timed():
+    timed = lambda one, speed: one | {"timed": [{"seed": 0, "psnr": one["prompts"][0]["psnr"], "speed": speed}]}
+    ours = [timed(dial(equal_psnr.OURS, "a", (40.0, 0.6, 0)), 1.2), timed(dial(equal_psnr.OURS, "b", (30.0, 0.2, 0)), 1.6)]
+    found = equal_psnr.verdicts([*ours, timed(dial("svg", "svg", (35.0, 0.5, 0)), 1.1), dial("sta", "sta", (35.0, 0.5, 0))], 10)[0][1]
+    assert found[0]["speeds"] == pytest.approx((1.4, 1.1)) and found[1]["speeds"] is None
+    assert page.faster(*found[0]["speeds"]) == "1.40 / 1.10" and page.faster(1.5, 1.7) == "**1.50 / 1.70**"
+
+
+@pytest.mark.parametrize("density, holds", [(0.2, "**no**"), (0.38, "yes"), (0.42, "yes"), (0.6, "yes")])
+def test_ours_holds_unless_it_is_denser_beyond_the_interval(density, holds):
+    """At 35 dB ours needs 0.4, and so much more or less by prompt."""
+    noise = [0.05 * (-1) ** seed for seed in range(12)]
+    ours = [dial(equal_psnr.OURS, "a", *[(40.0, 0.6 + more, 0) for more in noise]), dial(equal_psnr.OURS, "b", *[(30.0, 0.2 + more, 0) for more in noise])]
+    text = page.equal_psnr_section({"sides": [*ours, dial("svg", "svg", *[(35.0, density, 0)] * 12)], "video": {"steps": 20}})
+    cells = [cell.strip() for cell in next(line for line in text.splitlines() if line.startswith("| `svg`")).split("|")]
+    assert cells[4] == holds and cells[2].startswith(f"{0.4 - density:.3f} (")
+    assert page.equal_psnr_section({"sides": [dial("svg", "svg", (35.0, density, 0))], "video": {"steps": 20}}) == ""
+
+
+def test_searches_are_made_once_per_program(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "KEPT", tmp_path)
+    asked = []
+
+    class Fake:
+        path = tmp_path / "program"
+
+        def run(self, *words):
+            asked.append([str(word) for word in words])
+            out = pathlib.Path(words[-1])
+            assert not out.exists()
+            if len(asked) == 1:
+                out.with_suffix(".ckpt").write_text("half")
+                raise KeyboardInterrupt
+            out.write_text("found")
+
+    Fake.path.write_text("1")
+    search, video = searches.Search("paper", "epsilon=0.5", 1), ["-m", "model", "--video-frames", 49, "-W", 256, "-H", 256, "--steps", 20]
+    with pytest.raises(KeyboardInterrupt):
+        search.attention(Fake(), video)
+    first = search.attention(Fake(), video)
+    assert first == search.attention(Fake(), video) and len(asked) == 2 and "--objective paper --epsilon 0.5" in " ".join(asked[1])
+    kind, path = first[1].split(":")
+    assert first[0] == "--attention" and kind == "pattern" and pathlib.Path(path).read_text() == "found" and "=" not in path.removeprefix(str(tmp_path))
+    others = [search.attention(Fake(), [*video[:-1], 10]), searches.Search("paper", "epsilon=0.3", 1).attention(Fake(), video), searches.Search("static", "density=0.5", 1).attention(Fake(), video)]
+    Fake.path.write_text("2")
+    assert len({str(flags) for flags in [first, *others, search.attention(Fake(), video)]}) == 5 and len(asked) == 6
+    assert others[2][1].startswith("static:")
 
 
 def test_density_counts_layers_that_keep_everything():
@@ -144,8 +221,16 @@ def test_every_side_has_a_name_of_its_own():
         names = [one["label"] for one in curve_table.sides(table)]
         assert len(set(names)) == len(names)
     plain = {*curve_table.INTEGERS}  # not in the chart: they lie far above it
-    assert {one["source"] for one in curve_table.sides("curve")} - plain == set(page.COLOURS)
+    both = curve_table.sides("curve") + curve_table.sides("searched")
+    assert len({one["label"] for one in both}) == len(both) and {one["source"] for one in both} - plain == set(page.COLOURS)
     assert {one["source"] for one in curve_table.sides("speed")} - plain - set(page.COLOURS) == {curve_table.AGAIN}
+
+
+def test_every_searched_source_is_there_with_and_without_the_cache():
+    labels = {one["label"]: one["flags"] for one in curve_table.sides("searched")}
+    plain = [label for label in labels if curve_table.CACHE not in label]
+    assert {label.split(":")[0] for label in plain} == {"pattern+predict", "paper", "relative", "static", "sta"}
+    assert all(labels[label + curve_table.CACHE] == [*labels[label], "--cache", "easy"] for label in plain) and len(labels) == 2 * len(plain)
 
 
 def test_the_page(tmp_path):
@@ -183,6 +268,30 @@ def test_the_page(tmp_path):
     (tmp_path / "data/sparsity-perceptual.json").write_text(json.dumps({"curve": perceptual["curve"] | {"fingerprint": "f"}}))
     page.write(tmp_path)
     assert "0.123" not in (tmp_path / "sparsity.md").read_text()
+
+
+def test_searched_sides_stand_beside_the_curve(tmp_path):
+    """In the same table and chart, unless they are of other weights."""
+    (tmp_path / "data").mkdir()
+    facts = lambda i: [{"seed": seed, "psnr": 30.0 + i, "ssim": 0.9, "speed": 1.5, "density": 0.5, "attention": 0.7, "masks": 0.0, "steps_skipped": 0} for seed in range(1000, 1012)]
+    video = {"frames": 49, "width": 256, "height": 256, "steps": 20}
+    data = lambda table: {"about": ABOUT, "video": video, "prompts": [{"seed": seed, "prompt": "a"} for seed in range(1000, 1012)], "attention_share": 0.5, "differences": [],
+                          "sides": [curve_table.summary(one, facts(i % 9)) for i, one in enumerate(curve_table.sides(table))]}
+    put = lambda name, what: (tmp_path / f"data/sparsity-{name}.json").write_text(json.dumps(what))
+    for name in "curve", "searched":
+        put(name, data(name))
+    put("speed-searched", data("searched") | {"about": ABOUT | {"target": "avx512"}})
+    lines = lambda: (page.write(tmp_path), (tmp_path / "sparsity.md").read_text().splitlines())[1]
+    label = curve_table.sides("searched")[5]["label"]
+    cells = lambda: [line.split("|")[3].strip() for line in lines() if line.startswith(f"| `{label}` |")][:1]
+    assert label.startswith("paper:FILE") and cells() == ["1.50 (1.50 to 1.50)"] and "## At equal PSNR" in lines()
+    assert "paper:FILE" in (tmp_path / "sparsity.svg").read_text()
+    put("speed", data("curve"))  # on another machine: ratios that do not belong together
+    assert cells() == ["–"]
+    put("searched", data("searched") | {"about": ABOUT | {"fingerprint": "f"}})
+    assert cells() == [] and "## At equal PSNR" not in lines() and "paper:FILE" not in (tmp_path / "sparsity.svg").read_text()
+    (tmp_path / "data/sparsity-curve.json").unlink()
+    assert cells() and "## At equal density" not in lines()
 
 
 def test_a_curve_for_real(program, monkeypatch):
