@@ -76,7 +76,8 @@ struct BalancedPlan {
 //
 // Planners that choose between layouts compare them again, too, when the work has changed by more
 // than a tenth since they last did: rho says nothing about an exchange that less work no longer
-// hides. By the first rule only as far as such looking takes at most a twentieth of the attention.
+// hides. By the first rule only as far as such looking takes at most a twentieth of the attention;
+// a plan that has only become uneven is made anew in its own layout.
 class Balancer {
  public:
   Balancer(BalancerOptions options, BalancerClock clock);
