@@ -86,7 +86,7 @@ void TailExchange::SumHome(const Call& call, int32_t rank, ThreadPool& pool) {
           ReadRows(*source, lanes, block.lane, t, count, dim, rows);
           add(count);
         }
-      } else {  // a strip at a time as well: to add a row alone costs as much as reading it
+      } else {  // a strip at a time as well, not a call for every row
         int64_t count = 0;
         for (int64_t p = positions.begin; p < positions.end; ++p) {
           if (!home.Contains(order[p])) continue;

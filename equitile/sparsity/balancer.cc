@@ -73,6 +73,7 @@ bool Balancer::TakeTwin(const LaneMasks& masks, Layer& layer) const {
     layer.made_for = layer.last_masks = masks.hash();
     layer.rho_made = layer.rho_now = other.rho_made;
     layer.planning_seconds = other.planning_seconds;
+    layer.comparing_seconds = other.comparing_seconds;
     layer.blocks_chosen = other.blocks_chosen;
     return true;
   }
@@ -92,7 +93,7 @@ bool Balancer::OthersMayBeBetter(const BlockMask& mask, const Imbalance& now, La
   const auto chosen = static_cast<double>(layer.blocks_chosen);
   if (std::abs(static_cast<double>(mask.Kept()) - chosen) <= kWorkShare * chosen) return false;
   return options_.rule.threshold > 0 ||
-         layer.planning_seconds <= kLookingShare * layer.attention_seconds;
+         layer.comparing_seconds <= kLookingShare * layer.attention_seconds;
 }
 
 void Balancer::Take(MadePlan made, const LaneMasks& masks, Layer& layer) {
@@ -134,11 +135,12 @@ bool Balancer::MakeAnew(const LaneMasks& masks, const PlanDecision& told, Verdic
   if (is_better) Take(std::move(made), masks, layer);
   layer.rho_made = layer.rho_now;
   layer.lost_seconds = 0;
+  layer.planning_seconds = clock_.of_rank_0(clock_.now() - begin);
   if (why != Verdict::kReplan) {
     layer.blocks_chosen = masks.blocks().Kept();
     layer.attention_seconds = 0;
+    layer.comparing_seconds = layer.planning_seconds;
   }
-  layer.planning_seconds = clock_.of_rank_0(clock_.now() - begin);
   ++layer.made;
   return is_better;
 }

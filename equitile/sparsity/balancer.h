@@ -108,6 +108,7 @@ class Balancer {
     int64_t blocks_chosen = 0;     // kept, of the mask for which layouts were last compared
     double attention_seconds = 0;  // of even shares since then
     double planning_seconds = 0;   // rank 0's, of the last plan made
+    double comparing_seconds = 0;  // rank 0's, of the last one for which layouts were compared
     int64_t made = 0, kept = 0;
     double rho_before = 0, rho_after = 0;  // sums
   };

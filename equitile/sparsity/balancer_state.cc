@@ -32,7 +32,8 @@ SourceState Balancer::State() const {
                       {"lost_seconds", layer.lost_seconds},
                       {"blocks_chosen", layer.blocks_chosen},
                       {"attention_seconds", layer.attention_seconds},
-                      {"planning_seconds", layer.planning_seconds}});
+                      {"planning_seconds", layer.planning_seconds},
+                      {"comparing_seconds", layer.comparing_seconds}});
   }
   const std::string text = JsonText({{"decisions", decisions_.Text()},
                                      {"repeats", repeats_ ? Json(repeats_->Text()) : Json(nullptr)},
@@ -71,6 +72,7 @@ void Balancer::Restore(const SourceState& state) {
     layer.blocks_chosen = stored["blocks_chosen"].Integer(0, INT64_MAX);
     layer.attention_seconds = stored["attention_seconds"].Number(0, kHuge);
     layer.planning_seconds = stored["planning_seconds"].Number(-kHuge, kHuge);
+    layer.comparing_seconds = stored["comparing_seconds"].Number(-kHuge, kHuge);
   }
 }
 

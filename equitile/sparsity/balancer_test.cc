@@ -229,6 +229,20 @@ TEST(Balancer, ADensityThatChangesAtEqualRatioSwitchesTheLayout) {
   EXPECT_EQ(RunThinning("dbsp:2x2", options, {.threshold = 1.10}, 1e9).report.made, 1);
 }
 
+// Where only the balance has slipped, the layout that was chosen stays, and is even again.
+TEST(Balancer, AnUnevenPlanIsMadeAnewInItsOwnLayout) {
+  Balancer balancer({.planner = ParsePlanner("auto", kRanks), .plan = OptionsFor(kRanks)},
+                    SteadyClock(1e-9));
+  std::string layout;
+  for (const BlockMask& mask : Drift(0.1)) {
+    const Plan& plan = *balancer.PlanFor(0, mask).plan;
+    if (layout.empty()) layout = plan.planner().Text();
+    EXPECT_EQ(plan.planner().Text(), layout);
+    EXPECT_LT(Rho(plan, mask), 1.02);
+  }
+  EXPECT_GT(balancer.Report().made, kSteps / 2);
+}
+
 // Its rule is the paper's unless another is given.
 TEST(Balancer, DbspAutoKeepsItsPlanBelowThePapersThreshold) {
   const std::vector<BlockMask> masks = Drift(0.02);
