@@ -1,14 +1,31 @@
 """A step on the simulated cluster, layout by layout: how much of what balance could gain is there. Masks that wan-mini's own
 attention predicts, step by step, prediction and planning included; and masks with the head densities of Wan2.1 1.3B."""
 import statistics
+import typing
 
 import runs
 
 RANKS = {False: [4, 8], True: [2]}
 BOUND = 0.95
 MINI_VIDEOS = {False: (49, 256), True: (9, 96)}
-DENSE, SPARSE = 1, 6  # steps of a run of wan-mini; the first sparse one warms up
-ATTENTION = "predict:refresh=1"
+DENSE = 1  # steps of a run of wan-mini
+
+
+class Masks(typing.NamedTuple):
+    """How wan-mini's masks are made. What is measured are whole cycles, from masks made anew to the next ones, after one that warms up."""
+    attention: str
+    refresh: int  # steps of a cycle
+    cycles: int
+
+    def steps(self):
+        return DENSE + (1 + self.cycles) * self.refresh
+
+    def measured(self):
+        """Steps, counted from 1."""
+        return range(DENSE + self.refresh + 1, self.steps() + 1)
+
+
+MASKS = [Masks("predict", 4, 2), Masks("predict:refresh=1", 1, 5)]  # the default; the most that masks and plans can cost
 PROFILE = runs.ROOT / "models/profiles/wan21_1.3b.density.npy"
 PROFILE_LAYERS = {False: [0, 6, 12, 18, 24, 29], True: [0]}
 PROFILE_BLOCKS = {False: 128, True: 16}
@@ -28,15 +45,20 @@ def simulated(ranks, compute="measured"):
     return {"launcher": [SIMULATED, ranks, "--compute", compute, "--"], "program": "equitile"}
 
 
-def mini_step(program, quick, ranks, planner):
-    """Seconds of a sparse step, of its attention, and the mean ρ."""
+def mini_step(program, quick, masks, ranks, planner):
+    """What step_of says of a run of wan-mini."""
     frames, size = MINI_VIDEOS[quick]
     run = program.generate("-m", runs.MINI, "-p", "a big red circle bounces on a black background", "-s", 1, "--video-frames", frames,
-                           "-W", size, "-H", size, "--steps", DENSE + SPARSE, "--dense-steps", DENSE, "--attention", ATTENTION,
+                           "-W", size, "-H", size, "--steps", masks.steps(), "--dense-steps", DENSE, "--attention", masks.attention,
                            "--planner", planner, **simulated(ranks))["run"]
-    steps = range(DENSE + 2, DENSE + SPARSE + 1)
+    return step_of(run, masks.measured())
+
+
+def step_of(run, steps):
+    """Means: seconds of a step and of its attention, ρ and density. Of the step a mean too, since steps that make masks count as often as
+    they come."""
     calls = [call for call in run["calls"] if call["step"] in steps]
-    return {"step": statistics.median(run["step_seconds"][step - 1] for step in steps),
+    return {"step": statistics.fmean(run["step_seconds"][step - 1] for step in steps),
             "attention": sum(call["attention_seconds"] for call in calls) / len(steps),
             "rho": statistics.fmean(call["rho_after"] for call in calls), "density": statistics.fmean(call["density"] for call in calls)}
 
@@ -53,10 +75,10 @@ def judge(one, ranks, found):
     return {"ranks": ranks, "rest": rest / (rest + attention), "attention": attention / (rest + attention), "layouts": rows}
 
 
-def mini(program, quick, ranks):
-    one = mini_step(program, quick, 1, "fractional")
-    found = {name: mini_step(program, quick, ranks, planner) for name, planner in layouts(program, ranks).items()}
-    return {"masks": f"wan-mini, {ATTENTION}", "density": one["density"], **judge(one, ranks, found)}
+def mini(program, quick, masks, ranks):
+    one = mini_step(program, quick, masks, 1, "fractional")
+    found = {name: mini_step(program, quick, masks, ranks, planner) for name, planner in layouts(program, ranks).items()}
+    return {"masks": f"wan-mini, {masks.attention}", "density": one["density"], **judge(one, ranks, found)}
 
 
 def profile_attention(program, quick, ranks, planners):
@@ -86,7 +108,9 @@ def profile(program, quick, ranks):
 
 def rows(program, quick):
     for ranks in RANKS[quick]:
-        yield runs.Row(f"wan-mini, {ranks} ranks", 90, lambda ranks=ranks: mini(program, quick, ranks))
+        for masks in MASKS:
+            yield runs.Row(f"wan-mini, {masks.attention}, {ranks} ranks", 13 * masks.steps(),
+                           lambda masks=masks, ranks=ranks: mini(program, quick, masks, ranks))
         yield runs.Row(f"profile of 1.3B, {ranks} ranks", 150, lambda ranks=ranks: profile(program, quick, ranks))
 
 

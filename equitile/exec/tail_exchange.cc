@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <utility>
 
 #include "equitile/base/error.h"
 #include "equitile/exec/token_rows.h"
@@ -75,18 +76,25 @@ void TailExchange::SumHome(const Call& call, int32_t rank, ThreadPool& pool) {
     alignas(64) float rows[kStripTokens * kMaxHeadDim];
     double* sums = home_sums_.data() + index * 2 * dim;
     for (const TokenSource* source : {&call.k, &call.v}) {
-      auto add = [&](int64_t token, int64_t count) {
-        ReadRows(*source, lanes, block.lane, token, count, dim, rows);
+      const auto add = [&](int64_t count) {
         if (!AddToPool(rows, count, dim, dim, sums)) good = false;
       };
       if (order == nullptr) {
         const Range own{std::max(home.begin, positions.begin), std::min(home.end, positions.end)};
-        for (int64_t t = own.begin; t < own.end; t += kStripTokens)
-          add(t, std::min(kStripTokens, own.end - t));
-      } else {
-        for (int64_t p = positions.begin; p < positions.end; ++p) {
-          if (home.Contains(order[p])) add(order[p], 1);
+        for (int64_t t = own.begin; t < own.end; t += kStripTokens) {
+          const int64_t count = std::min(kStripTokens, own.end - t);
+          ReadRows(*source, lanes, block.lane, t, count, dim, rows);
+          add(count);
         }
+      } else {  // a strip at a time as well: to add a row alone costs as much as reading it
+        int64_t count = 0;
+        for (int64_t p = positions.begin; p < positions.end; ++p) {
+          if (!home.Contains(order[p])) continue;
+          ReadRows(*source, lanes, block.lane, order[p], 1, dim, rows + count * dim);
+          if (++count < kStripTokens) continue;
+          add(std::exchange(count, 0));
+        }
+        if (count > 0) add(count);
       }
       sums += dim;
     }

@@ -117,7 +117,7 @@ void AddToStrips(const Operand& operand, const QueryGroup& group, const Chunk& c
             hn::Mul(Exp2(DF(), hn::Sub(base[v], now)), hn::Set(DF(), Operand::kWeightUnit));
       }
     }
-    operand.Weights(scores, c, base, sum);
+    operand.Weights(s, c, base, sum);
     for (size_t v = 0; v < kStripVecs; ++v) {
       float* at = memory.sum + (strip + s) * 16 + v * kVecFloats;
       if constexpr (Operand::kOwnBase) sum[v] = hn::Mul(sum[v], share[s * kStripVecs + v]);

@@ -190,8 +190,9 @@ class F32Operand {
   // Whether the scores of a strip must be multiplied by c before anything else.
   static bool MustScale(const VF* maximum, VF c) { return AnyHuge(maximum, c); }
 
-  void Weights(float* scores, VF c, const VF* base, VF* sum) const {
-    Exponentials(scores, chunk_.tokens, c, base, sum);
+  // slot: of the scores' memory.
+  void Weights(size_t slot, VF c, const VF* base, VF* sum) const {
+    Exponentials(memory_.scores + slot * kChunkFloats, chunk_.tokens, c, base, sum);
   }
 
   // factor: of the output so far, null where it is 0.

@@ -25,7 +25,7 @@ int64_t QueryFloats(const AttentionArgs& args) {
   return args.compute == Compute::kF32 ? 0 : OutputStripFloats(args.head_dim);
 }
 int64_t KeyFloats(const AttentionArgs& args) {
-  return args.compute == Compute::kF32 ? 0 : 4 * kChunkStrips * kStripTokens;
+  return args.compute == Compute::kF32 ? 0 : 6 * kChunkStrips * kStripTokens;
 }
 int64_t WideBytes(const AttentionArgs& args) {
   return args.compute == Compute::kInt8 ? 2 * kChunkStrips * WideStripPitch(args.head_dim) : 0;

@@ -91,7 +91,7 @@ struct GroupMemory {
   float* parts;    // [chunks][group][16] maxima, [chunks + kept][group][16] sums; only with masses
   // Only of integers:
   float* q_floats;  // [head_dim][16]: a query strip
-  float* keys;      // [4][chunk tokens]: scales
+  float* keys;      // [6][chunk tokens]: scales
   std::byte* wide;  // [2][chunk] key and value strips of bytes, WideStripPitch each
 };
 

@@ -266,18 +266,137 @@ constexpr bool SumsAreFloats(int64_t head_dim, Compute compute) {
   return compute == Compute::kInt8 && head_dim * 127 * 127 < 1 << 22;
 }
 
-// What a chunk's keys are multiplied by or add: [tokens of a chunk] each.
+// What a chunk's keys are multiplied by or add: [tokens of a chunk] each, shorts and share of those
+// whose z are shorts (kShortStep).
 struct KeyScales {
   explicit KeyScales(float* memory)
       : key(memory),
         offset(memory + kChunkStrips * kStripTokens),
         log2_value(memory + 2 * kChunkStrips * kStripTokens),
-        inverse_value(memory + 3 * kChunkStrips * kStripTokens) {}
-  float *key, *offset, *log2_value, *inverse_value;
+        inverse_value(memory + 3 * kChunkStrips * kStripTokens),
+        shorts(memory + 4 * kChunkStrips * kStripTokens),
+        share(reinterpret_cast<int32_t*>(memory + 5 * kChunkStrips * kStripTokens)) {}
+  float *key, *offset, *log2_value, *inverse_value, *shorts;
+  int32_t* share;
 };
 
+// z of int8 as int16, two to a word: 2^(z - top) is then a look-up among 64 words and a shift, of
+// 32 numbers at once. A step is 1 / 64 of a power of two, 0.5 % of a weight from its true z at
+// most: what the rounding of queries and keys does to z is several times that. Shorts hold
+// |z| < 512: strips of queries whose maxima are elsewhere, and chunks whose values' scales differ
+// by more than kShortSpan powers of two (the divisor would lose those of small values), have
+// floats.
+inline constexpr bool kShorts = kIntTileRows % 4 == 0;
+inline constexpr float kShortStep = 1.0f / 64;
+inline constexpr float kShortLow = -256.0f, kShortHigh = 511.0f, kShortSpan = 3.0f;
+// The largest weight before it is rounded: 255 * 128. A sum of 16 of them times kShareTop is below
+// 2^31.
+inline constexpr float kShortWeight = 32640.0f, kShareTop = 4095.0f;
+
+// 2^(-x / 64) for whole x in [0, 64), in units of kShortWeight: the words of the look-up.
+HWY_INLINE VI ShortPower(VI x) {
+  const VF step = hn::Set(DF(), kShortStep);
+  const VF f = hn::NegMulAdd(hn::ConvertTo(DF(), x), step, hn::Set(DF(), 1.0f));
+  const auto c = [](float a) { return hn::Set(DF(), 0.5f * kShortWeight * a); };
+  VF p = hn::MulAdd(c(0.07802454382181168f), f, c(0.2260671705007553f));
+  p = hn::MulAdd(p, f, c(0.6958335041999817f));
+  return RoundToInt(hn::MulAdd(p, f, c(0.9999251961708069f)));
+}
+
+// Weights of words of two u = top - z, which are not negative. AVX-512 looks up what others
+// compute.
+class ShortWeights {
+ public:
+#if HWY_TARGET == HWY_AVX3
+  ShortWeights() {
+    HWY_ALIGN int16_t words[64];
+    for (int32_t i = 0; i < 64; i += 16) {
+      const VI power = ShortPower(hn::Iota(DI(), i));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(words + i), _mm512_cvtepi32_epi16(power.raw));
+    }
+    low_ = _mm512_load_si512(words);
+    high_ = _mm512_load_si512(words + 32);
+  }
+  HWY_INLINE VI operator()(VI u) const {
+    const __m512i power = _mm512_permutex2var_epi16(low_, u.raw, high_);
+    return VI{_mm512_srlv_epi16(power, _mm512_srli_epi16(u.raw, 6))};
+  }
+
+ private:
+  __m512i low_, high_;
+#else
+  HWY_INLINE VI operator()(VI u) const {
+    const VI one = Of(hn::And(u, hn::Set(DI(), 0xFFFF))), other = Of(hn::ShiftRight<16>(u));
+    return hn::Or(one, hn::ShiftLeft<16>(other));
+  }
+
+ private:
+  static HWY_INLINE VI Of(VI u) {
+    const VI shift = hn::Min(hn::ShiftRight<6>(u), hn::Set(DI(), 31));
+    return hn::Shr(ShortPower(hn::And(u, hn::Set(DI(), 63))), shift);
+  }
+#endif
+};
+
+// z of a query strip, two keys to a word as values have them (0 and 2, 1 and 3), [strips][8][16],
+// become words of weights in the same place. base: in steps, without a remainder.
+template <class Products>
+HWY_NOINLINE void WeightsOfShorts(float* scores, size_t strips, const VF* base,
+                                  const ShortWeights& weights, const int32_t* share, float unit,
+                                  VF* sum) {
+#if HWY_TARGET != HWY_SCALAR
+  using Math = typename Products::Sums;
+  constexpr size_t kNumbers = Products::Keys::kNumbers;
+  const hn::Repartition<int16_t, DI> d16;
+  const ShortWeights weight = weights;  // in registers
+  VI top[kStripVecs];
+  VF total[kStripVecs];
+  for (size_t v = 0; v < kStripVecs; ++v) {
+    const VI z = RoundToInt(hn::Mul(base[v], hn::Set(DF(), 1.0f / kShortStep)));
+    top[v] = hn::Or(hn::And(z, hn::Set(DI(), 0xFFFF)), hn::ShiftLeft<16>(z));
+    total[v] = hn::Zero(DF());
+  }
+  const float* from = scores;
+  float* to = scores;
+  for (size_t strip = 0; strip < strips; ++strip, share += 16) {
+    VI part[2][kStripVecs];
+    for (size_t v = 0; v < kStripVecs; ++v) part[0][v] = part[1][v] = hn::Zero(DI());
+    EQ_UNROLL
+    for (size_t key = 0; key < 16; key += 4, from += 32, to += 64 / kNumbers) {
+      EQ_UNROLL
+      for (size_t v = 0; v < kStripVecs; ++v) {
+        VI w[2];
+        EQ_UNROLL
+        for (size_t i = 0; i < 2; ++i) {
+          const VI z = hn::BitCast(DI(), hn::Load(DF(), from + i * 16 + v * kVecFloats));
+          const auto u = hn::SaturatedSub(hn::BitCast(d16, top[v]), hn::BitCast(d16, z));
+          w[i] = weight(hn::BitCast(DI(), u));
+          part[i][v] = Math::MulAdd(w[i], hn::Set(DI(), share[key + i]), part[i][v]);
+          w[i] = hn::Add(w[i], hn::Set(DI(), 0x400040));  // half a unit of what is kept
+        }
+        const auto shorts = [&](VI x) {
+          return hn::And(hn::ShiftRight<7>(x), hn::Set(DI(), 0xFF00FF));
+        };
+        float* const at = to + v * kVecFloats;
+        if constexpr (kNumbers == 4) {
+          const VI odd = hn::And(hn::Add(w[1], w[1]), hn::Set(DI(), static_cast<int>(0xFF00FF00u)));
+          hn::Store(hn::BitCast(DF(), hn::Or(shorts(w[0]), odd)), DF(), at);
+        } else {
+          hn::Store(hn::BitCast(DF(), shorts(w[0])), DF(), at);
+          hn::Store(hn::BitCast(DF(), shorts(w[1])), DF(), at + 16);
+        }
+      }
+    }
+    for (size_t v = 0; v < kStripVecs; ++v)
+      total[v] = hn::Add(total[v], hn::ConvertTo(DF(), hn::Add(part[0][v], part[1][v])));
+  }
+  for (size_t v = 0; v < kStripVecs; ++v) sum[v] = hn::Mul(total[v], hn::Set(DF(), unit));
+#endif
+}
+
 // z[token][16 queries] of a key strip for kStrips query strips, and the largest of each query.
-template <class Math, size_t kStrips>
+// kToShorts: in steps, two keys to a word (WeightsOfShorts).
+template <class Math, size_t kStrips, bool kToShorts>
 struct IntScoreTile {
   const int32_t* k;  // key strip
   const int32_t* q;  // query strips, q_stride words apart
@@ -326,21 +445,33 @@ struct IntScoreTile {
     // From one place each: from `row` on, compilers compute every address anew.
     const float *const scales = key_scale + row, *const offsets = key_offset + row;
     const float* const adds = log2_value + row;
-    float* const to = z + row * 16;
+    float* const to = z + row * (kToShorts ? 8 : 16);
     VF m[tile.kVecs];
     EQ_UNROLL
     for (size_t v = 0; v < tile.kVecs; ++v) m[v] = maximum[v];
+    const auto log2_weight = [&](size_t r, size_t v) HWY_ATTR {
+      const VF x = scaled(tile.c[r][v], hn::Set(DF(), scales[r]), hn::Set(DF(), offsets[r]));
+      const VF result = hn::MulAdd(x, query_scale[v], hn::Set(DF(), adds[r]));
+      m[v] = hn::Max(m[v], result);
+      return result;
+    };
+    const auto place = [&](size_t row_of, size_t v) {
+      return to + (v / kStripVecs) * kChunkFloats + row_of * 16 + v % kStripVecs * kVecFloats;
+    };
     EQ_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
-      const VF scale = hn::Set(DF(), scales[r]);
-      const VF offset = hn::Set(DF(), offsets[r]);
-      const VF add = hn::Set(DF(), adds[r]);
       EQ_UNROLL
       for (size_t v = 0; v < tile.kVecs; ++v) {
-        const VF log2_weight = hn::MulAdd(scaled(tile.c[r][v], scale, offset), query_scale[v], add);
-        m[v] = hn::Max(m[v], log2_weight);
-        hn::Store(log2_weight, DF(),
-                  to + (v / kStripVecs) * kChunkFloats + r * 16 + v % kStripVecs * kVecFloats);
+        if constexpr (kToShorts) {
+          if (r % 4 >= 2) continue;
+          const VF low = hn::Set(DF(), -32768.0f);
+          const VI one = RoundToInt(hn::Max(low, log2_weight(r, v)));
+          const VI other = RoundToInt(hn::Max(low, log2_weight(r + 2, v)));
+          const VI word = hn::Or(hn::And(one, hn::Set(DI(), 0xFFFF)), hn::ShiftLeft<16>(other));
+          hn::Store(hn::BitCast(DF(), word), DF(), place(r / 4 * 2 + r % 2, v));
+        } else {
+          hn::Store(log2_weight(r, v), DF(), place(r, v));
+        }
       }
     }
     EQ_UNROLL
@@ -405,6 +536,7 @@ struct IntOutputTile {
 struct PairProducts {
   using Keys = PairMath;
   using Values = PairMath;
+  using Sums = PairMath;
 };
 struct VnniPairProducts {
   using Keys = VnniPairMath;
@@ -413,6 +545,7 @@ struct VnniPairProducts {
 struct QuadProducts {
   using Keys = UnsignedRowsMath;
   using Values = UnsignedPanelsMath;
+  using Sums = VnniPairMath;
 };
 
 // An operand type of the chunk update (attention_chunk.cc), as F32Operand is.
@@ -443,6 +576,9 @@ class IntOperand {
       v_[i] = AsWords(chunk.v[i]);
       if constexpr (kCompute == Compute::kInt8 && kNumbers == 2) Widen(i);
     }
+    if constexpr (kMayBeShorts) {
+      if (group.args.bias.data == nullptr) ReadShorts();
+    }
   }
 
   static constexpr size_t kNumbers = Products::Keys::kNumbers;  // in a word
@@ -456,7 +592,25 @@ class IntOperand {
   static bool MustScale(const VF* /*maximum*/, VF /*c*/) { return false; }
 
   template <size_t kStrips>
-  HWY_NOINLINE void Scores(size_t strip, VF* maximum, Toucher* touch) const {
+  void Scores(size_t strip, VF* maximum, Toucher* touch) const {
+    std::fill_n(shorts_, kStrips, chunk_shorts_);
+    if constexpr (kMayBeShorts) {
+      if (HWY_LIKELY(chunk_shorts_)) {
+        ScoresAt<kStrips, true>(strip, 0, maximum, touch);
+        for (size_t s = 0; s < kStrips; ++s) {
+          if (HWY_LIKELY(ToSteps(maximum + s * kStripVecs))) continue;
+          shorts_[s] = false;
+          ScoresAt<1, false>(strip + s, s, maximum + s * kStripVecs, touch);
+        }
+        return;
+      }
+    }
+    ScoresAt<kStrips, false>(strip, 0, maximum, touch);
+  }
+
+  // slot: where in the memory of scores the first strip has its own.
+  template <size_t kStrips, bool kToShorts>
+  HWY_NOINLINE void ScoresAt(size_t strip, size_t slot, VF* maximum, Toucher* touch) const {
     const auto query_bytes = static_cast<size_t>(GroupQueryBytes(head_dim_, kCompute));
     const std::byte* const q = memory_.q + strip * query_bytes;
     const size_t groups = static_cast<size_t>(PaddedDim(head_dim_, kCompute)) / (8 * kNumbers);
@@ -474,32 +628,46 @@ class IntOperand {
       }
       query_scale[v] =
           hn::Mul(hn::Load(DF(), scale + v % kStripVecs * kVecFloats), hn::Set(DF(), score_scale_));
+      if constexpr (kToShorts)
+        query_scale[v] = hn::Mul(query_scale[v], hn::Set(DF(), 1.0f / kShortStep));
       top[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
     }
     for (size_t i = 0; i < chunk_.size; ++i) {
       LineToucher lines = touch->Keys(i);
-      const IntScoreTile<typename Products::Keys, kStrips> tile{k_[i],
-                                                                AsWords(q),
-                                                                memory_.scores + i * 256,
-                                                                scales_.key + i * 16,
-                                                                scales_.offset + i * 16,
-                                                                scales_.log2_value + i * 16,
-                                                                query_scale,
-                                                                top,
-                                                                begin,
-                                                                query_bytes / 4,
-                                                                groups,
-                                                                float_sums,
-                                                                touch,
-                                                                &lines};
-      ForIntRows(chunk_.Count(i), tile);
+      const IntScoreTile<typename Products::Keys, kStrips, kToShorts> tile{
+          k_[i],
+          AsWords(q),
+          memory_.scores + slot * kChunkFloats + i * (kToShorts ? 128 : 256),
+          scales_.key + i * 16,
+          scales_.offset + i * 16,
+          (kToShorts ? scales_.shorts : scales_.log2_value) + i * 16,
+          query_scale,
+          top,
+          begin,
+          query_bytes / 4,
+          groups,
+          float_sums,
+          touch,
+          &lines};
+      if constexpr (kToShorts) {  // tokens beyond the end too: they have no weight
+        for (size_t row = 0; row < 16; row += kIntTileRows) tile.template Rows<kIntTileRows>(row);
+      } else {
+        ForIntRows(chunk_.Count(i), tile);
+      }
     }
     std::copy_n(top, kStrips * kStripVecs, maximum);
   }
 
-  void Weights(float* scores, VF /*c*/, const VF* base, VF* sum) const {
+  void Weights(size_t slot, VF /*c*/, const VF* base, VF* sum) const {
     VF from[kStripVecs];
     std::copy_n(base, kStripVecs, from);
+    float* const scores = memory_.scores + slot * kChunkFloats;
+    if constexpr (kMayBeShorts) {
+      if (HWY_LIKELY(shorts_[slot])) {
+        return WeightsOfShorts<Products>(scores, chunk_.size, from, short_weights_, scales_.share,
+                                         share_unit_, sum);
+      }
+    }
     if (HWY_UNLIKELY(AnyAbove(from, kHugeBase))) SubtractHuge(scores, chunk_.tokens, from);
     IntWeights<kCompute, kNumbers>(scores, chunk_.tokens, from, scales_.inverse_value, sum);
   }
@@ -527,6 +695,54 @@ class IntOperand {
   }
 
  private:
+  static constexpr bool kMayBeShorts = kShorts && kCompute == Compute::kInt8;
+
+  // Whether z of this chunk may be shorts, as far as its keys and values are concerned; then what
+  // these need.
+  void ReadShorts() {
+    const size_t tokens = chunk_.size * 16;
+    float* const log2_value = scales_.log2_value;
+    std::fill(log2_value + chunk_.tokens, log2_value + tokens, log2_value[0]);
+    VF low = hn::Load(DF(), log2_value), high = low;
+    auto finite = hn::Eq(low, low);
+    const VF infinity = hn::Set(DF(), std::numeric_limits<float>::infinity());
+    for (size_t i = 0; i < tokens; i += kVecFloats) {
+      const VF value = hn::Load(DF(), log2_value + i), key = hn::Load(DF(), scales_.key + i);
+      low = hn::Min(low, value);
+      high = hn::Max(high, value);
+      finite = hn::And(finite, hn::And(hn::Eq(value, value), hn::Lt(key, infinity)));
+      hn::Store(hn::Mul(value, hn::Set(DF(), 1.0f / kShortStep)), DF(), scales_.shorts + i);
+    }
+    const float least = hn::GetLane(hn::MinOfLanes(DF(), low));
+    const float most = hn::GetLane(hn::MaxOfLanes(DF(), high));
+    chunk_shorts_ = hn::AllTrue(DF(), finite) && most - least <= kShortSpan;
+    if (!chunk_shorts_) return;
+    std::fill(scales_.shorts + chunk_.tokens, scales_.shorts + tokens, -0x1p40f);
+    // Of the divisor: what a value's scale has made of its weight, taken out again.
+    HWY_ALIGN int32_t share[kChunkStrips * kStripTokens];
+    for (size_t i = 0; i < tokens; i += kVecFloats) {
+      const VF power = Exp2(DF(), hn::Sub(hn::Set(DF(), least), hn::Load(DF(), log2_value + i)));
+      hn::Store(RoundToInt(hn::Mul(power, hn::Set(DF(), kShareTop))), DI(), share + i);
+    }
+    for (size_t i = 0; i < tokens; i += 4) {
+      scales_.share[i] = share[i] | share[i + 2] << 16;
+      scales_.share[i + 1] = share[i + 1] | share[i + 3] << 16;
+    }
+    const VF unit = Exp2(DF(), hn::Set(DF(), -least));
+    share_unit_ = hn::GetLane(unit) * (WeightTop(kCompute) / (kShortWeight * kShareTop));
+  }
+
+  // Maxima that were computed in steps, rounded; false where a strip's are beyond the range.
+  static bool ToSteps(VF* maximum) {
+    auto within = hn::Eq(maximum[0], maximum[0]);
+    for (size_t v = 0; v < kStripVecs; ++v) {
+      maximum[v] = hn::Mul(hn::Round(maximum[v]), hn::Set(DF(), kShortStep));
+      within = hn::And(within, hn::And(hn::Ge(maximum[v], hn::Set(DF(), kShortLow)),
+                                       hn::Le(maximum[v], hn::Set(DF(), kShortHigh))));
+    }
+    return hn::AllTrue(DF(), within);
+  }
+
   void Widen(size_t i) {
     const auto strip = static_cast<size_t>(WideStripPitch(head_dim_));
     std::byte *const k = memory_.wide + i * strip, *const v = k + kChunkStrips * strip;
@@ -543,6 +759,10 @@ class IntOperand {
   const float score_scale_;
   const int32_t* k_[kChunkStrips];
   const int32_t* v_[kChunkStrips];
+  const ShortWeights short_weights_;
+  float share_unit_ = 0.0f;
+  bool chunk_shorts_ = false;
+  mutable bool shorts_[kIntTileStrips];  // of the strips of this pass
 };
 
 // Where a group's query strip has a dim: its word, and the shifts that leave the number alone.

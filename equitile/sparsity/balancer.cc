@@ -22,6 +22,10 @@ bool Fits(const Plan& plan, const LaneMasks& masks) {
          problem.orders == masks.orders() && problem.token_grid == masks.token_grid();
 }
 
+PlannerSpec PlannerOf(const Plan& plan, int32_t ranks) {
+  return ParsePlanner(plan.planner().Text(), ranks);
+}
+
 }  // namespace
 
 BalancerClock ClockOf(Communicator& comm) {
@@ -100,9 +104,12 @@ void Balancer::Take(MadePlan made, const LaneMasks& masks, Layer& layer) {
           .rho;
 }
 
-bool Balancer::MakeAnew(const LaneMasks& masks, const PlanDecision& told, Layer& layer) {
+bool Balancer::MakeAnew(const LaneMasks& masks, const PlanDecision& told, Verdict why,
+                        Layer& layer) {
   const double begin = clock_.now();
-  const PlannerSpec planner = told.value_or(options_.planner);
+  const PlannerSpec planner = told                      ? *told
+                              : why == Verdict::kReplan ? PlannerOf(layer.plan, options_.plan.ranks)
+                                                        : options_.planner;
   RowCounts rows(masks.blocks());
   MadePlan made;
   double seconds = 0;  // predicted, where layouts are compared
@@ -127,17 +134,23 @@ bool Balancer::MakeAnew(const LaneMasks& masks, const PlanDecision& told, Layer&
   if (is_better) Take(std::move(made), masks, layer);
   layer.rho_made = layer.rho_now;
   layer.lost_seconds = 0;
-  layer.blocks_chosen = masks.blocks().Kept();
-  layer.attention_seconds = 0;
+  if (why != Verdict::kReplan) {
+    layer.blocks_chosen = masks.blocks().Kept();
+    layer.attention_seconds = 0;
+  }
   layer.planning_seconds = clock_.of_rank_0(clock_.now() - begin);
   ++layer.made;
   return is_better;
 }
 
-bool Balancer::KeepsPlan(const BlockMask& mask, Layer& layer) const {
+Balancer::Verdict Balancer::Judge(const BlockMask& mask, Layer& layer) const {
   const Imbalance now = Rescore(layer.plan, mask, options_.plan.cost, options_.plan.cluster.speeds);
   layer.rho_now = now.rho;
-  return IsWorthKeeping(now, layer) && !OthersMayBeBetter(mask, now, layer);
+  const bool worth_keeping = IsWorthKeeping(now, layer);
+  if (OthersMayBeBetter(mask, now, layer)) return Verdict::kCompare;
+  if (worth_keeping) return Verdict::kKeep;
+  // The paper's rule has no price: it looks at all layouts each time.
+  return options_.rule.threshold > 0 ? Verdict::kCompare : Verdict::kReplan;
 }
 
 BalancedPlan Balancer::PlanFor(int32_t index, const LaneMasks& masks, bool whole_rows) {
@@ -147,7 +160,9 @@ BalancedPlan Balancer::PlanFor(int32_t index, const LaneMasks& masks, bool whole
   const bool is_twin = !layer.plan_is_set && TakeTwin(masks, layer);
   block_seconds_ = options_.plan.cluster.BlockSeconds(mask.grid());
   const bool fits = layer.plan_is_set && Fits(layer.plan, masks);
-  bool keep = fits && (layer.last_masks == masks.hash() || KeepsPlan(mask, layer));
+  Verdict verdict = Verdict::kCompare;
+  if (fits) verdict = layer.last_masks == masks.hash() ? Verdict::kKeep : Judge(mask, layer);
+  bool keep = verdict == Verdict::kKeep;
   const int64_t call = decisions_.Calls(index);
   const bool is_told = repeats_ && call < repeats_->Calls(index);
   PlanDecision decision;
@@ -161,10 +176,10 @@ BalancedPlan Balancer::PlanFor(int32_t index, const LaneMasks& masks, bool whole
   balanced.rho_before =
       fits ? layer.rho_now : RhoOf(PlanUlysses(ProblemFor(masks, options_.plan)), mask);
   layer.rho_before += balanced.rho_before;
-  const bool is_new = keep ? is_twin : MakeAnew(masks, decision, layer);
+  const bool is_new = keep ? is_twin : MakeAnew(masks, decision, verdict, layer);
   if (keep) ++layer.kept;
   if (is_new && !decision)
-    decision = ParsePlanner(layer.plan.planner().Text(), options_.plan.ranks);
+    decision = PlannerOf(layer.plan, options_.plan.ranks);
   if (options_.bits_depend_on_plans) decisions_.Add(index, decision);
   layer.last_masks = masks.hash();
   balanced.plan = &layer.plan;

@@ -115,9 +115,16 @@ class Balancer {
   bool TakeTwin(const LaneMasks& masks, Layer& layer) const;
   bool IsWorthKeeping(const Imbalance& now, Layer& layer) const;
   bool OthersMayBeBetter(const BlockMask& mask, const Imbalance& now, Layer& layer) const;
-  bool KeepsPlan(const BlockMask& mask, Layer& layer) const;
-  // By the planner that is told, or the best of ours, the kept one included. False: that is best.
-  bool MakeAnew(const LaneMasks& masks, const PlanDecision& told, Layer& layer);
+  // What becomes of a plan that fits a new mask.
+  enum class Verdict : uint8_t {
+    kKeep,
+    kReplan,   // it has become uneven; the layout may stay
+    kCompare,  // another layout may be better
+  };
+  Verdict Judge(const BlockMask& mask, Layer& layer) const;
+  // By the planner that is told, or by ours; with a comparison the best that it may choose, the
+  // kept plan included. False: that is best.
+  bool MakeAnew(const LaneMasks& masks, const PlanDecision& told, Verdict why, Layer& layer);
   void Take(MadePlan made, const LaneMasks& masks, Layer& layer);
   double RhoOf(const Plan& plan, const BlockMask& mask) const;
   double EvenSeconds(const Imbalance& imbalance) const;

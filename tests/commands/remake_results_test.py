@@ -150,6 +150,16 @@ def test_what_balance_could_gain():
     assert ring["speedup"] == pytest.approx(10 / 3.7)
 
 
+def test_steps_that_make_masks_count_as_often_as_they_come():
+    default = cluster_table.MASKS[0]
+    assert default.attention == "predict" and default.steps() == 13 and list(default.measured()) == list(range(6, 14))
+    calls = [{"step": step, "attention_seconds": seconds, "density": density, "rho_after": rho}
+             for step in (1, 2, 3) for seconds, density, rho in ((2.0, 0.6, 1.1), (1.0, 0.2, 1.5))]
+    found = cluster_table.step_of({"step_seconds": [99.0, 8.0, 4.0], "calls": calls}, range(2, 4))
+    assert found["step"] == 6.0 and found["attention"] == 3.0 and found["density"] == pytest.approx(0.4)
+    assert found["rho"] == pytest.approx(1.3)
+
+
 def test_costs_are_shares_of_a_dense_step():
     def calls(step, attention, mask):
         return [{"step": step, "layer": layer, "attention_seconds": attention, "mask_seconds": mask, "plan_seconds": 0.0, "density": 0.5} for layer in (0, 1)]
@@ -228,9 +238,10 @@ def test_every_side_has_a_name_of_its_own():
 
 def test_every_searched_source_is_there_with_and_without_the_cache():
     labels = {one["label"]: one["flags"] for one in curve_table.sides("searched")}
-    plain = [label for label in labels if curve_table.CACHE not in label]
-    assert {label.split(":")[0] for label in plain} == {"pattern+predict", "paper", "relative", "static", "sta"}
-    assert all(labels[label + curve_table.CACHE] == [*labels[label], "--cache", "easy"] for label in plain) and len(labels) == 2 * len(plain)
+    cached = [label.removesuffix(curve_table.CACHE) for label in labels if curve_table.CACHE in label]
+    sources = lambda some: {label.split(":")[0] for label in some}
+    assert sources(cached) == sources(labels) == {"pattern+predict", "paper", "relative", "static", "sta"}
+    assert all(labels[label + curve_table.CACHE] == [*labels[label], "--cache", "easy"] for label in cached)
 
 
 def test_the_page(tmp_path):
