@@ -22,9 +22,9 @@ def once(program, path, *flags):
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """One objective at one dial, as in epsilon=0.5."""
+    """One objective and its dials, as in epsilon=0.5,lambda=0.1."""
     objective: str
-    dial: str
+    dials: str
     prompts: int  # to calibrate on
 
     @property
@@ -33,12 +33,13 @@ class Search:
         return "pattern" if self.objective in ("paper", "relative") else self.objective
 
     def flags(self):
-        name, value = self.dial.split("=")
-        return ["--prompts", CALIBRATION, "--count", self.prompts, "--objective", self.objective, f"--{name}", value]
+        dials = [f"--{dial}" for dial in self.dials.split(",")]
+        return ["--prompts", CALIBRATION, "--count", self.prompts, "--objective", self.objective, *dials]
 
     def attention(self, program, video):
         """`--attention` by what is found for videos of these flags."""
         folder = runs.KEPT / f"searched-{runs.digest([program.path])}"
-        size = "-".join(str(word) for word in video if isinstance(word, int))  # a path with = in it would be read as dials
-        name = f"{size}-{self.prompts}-{self.objective}-{self.dial.replace('=', '-')}{'.json' if self.kind == 'pattern' else ''}"
+        size = "-".join(str(word) for word in video if isinstance(word, int))
+        dials = self.dials.replace("=", "-").replace(",", "-")  # a path with = or , in it would be read as dials
+        name = f"{size}-{self.prompts}-{self.objective}-{dials}{'.json' if self.kind == 'pattern' else ''}"
         return ["--attention", f"{self.kind}:{once(program, folder / name, *video, *self.flags())}"]

@@ -122,13 +122,13 @@ def test_searches_are_made_once_per_program(tmp_path, monkeypatch):
             out.write_text("found")
 
     Fake.path.write_text("1")
-    search, video = searches.Search("paper", "epsilon=0.5", 1), ["-m", "model", "--video-frames", 49, "-W", 256, "-H", 256, "--steps", 20]
+    search, video = searches.Search("paper", "epsilon=0.5,lambda=0.1", 1), ["-m", "model", "--video-frames", 49, "-W", 256, "-H", 256, "--steps", 20]
     with pytest.raises(KeyboardInterrupt):
         search.attention(Fake(), video)
     first = search.attention(Fake(), video)
-    assert first == search.attention(Fake(), video) and len(asked) == 2 and "--objective paper --epsilon 0.5" in " ".join(asked[1])
+    assert first == search.attention(Fake(), video) and len(asked) == 2 and "--objective paper --epsilon=0.5 --lambda=0.1" in " ".join(asked[1])
     kind, path = first[1].split(":")
-    assert first[0] == "--attention" and kind == "pattern" and pathlib.Path(path).read_text() == "found" and "=" not in path.removeprefix(str(tmp_path))
+    assert first[0] == "--attention" and kind == "pattern" and pathlib.Path(path).read_text() == "found" and not {*"=,"} & {*path.removeprefix(str(tmp_path))}
     others = [search.attention(Fake(), [*video[:-1], 10]), searches.Search("paper", "epsilon=0.3", 1).attention(Fake(), video), searches.Search("static", "density=0.5", 1).attention(Fake(), video)]
     Fake.path.write_text("2")
     assert len({str(flags) for flags in [first, *others, search.attention(Fake(), video)]}) == 5 and len(asked) == 6
