@@ -66,8 +66,8 @@ bool WeighsErrors(const SearchOptions& options) {
 // Every layer is tried in whole steps: in as many as are a quarter of the calibration's own, and in
 // one at least.
 int64_t EveryWeighedStep(const GenerateRequest& request, int64_t judged_steps) {
-  const int64_t most = CeilDiv(std::ssize(request.tasks) * request.config.steps,
-                               4 * request.transformer.layers);
+  const int64_t most =
+      CeilDiv(std::ssize(request.tasks) * request.config.steps, 4 * request.transformer.layers);
   return CeilDiv(judged_steps, most);
 }
 
@@ -313,28 +313,44 @@ class PatternSearch {
   }
 
   // All that a budget might have chosen, each different from the others and as fast as the first:
-  // else the slowest would look best.
+  // else the slowest would look best. An error holds by the table that a candidate was chosen from.
   std::vector<Found> FindAll() const {
+    Found first = Find("first look", table_, options_.choice);
+    if (!LooksTwice(options_)) return {std::move(first)};
+    ChoiceDials dials = options_.choice;
+    Found second = Find("second look", second_table_, dials);
+    if (dials.target == TargetKind::kError) {
+      const bool first_is_slower = first.choice.speedup <= second.choice.speedup;
+      dials.target = TargetKind::kSpeedup;
+      dials.target_value = (first_is_slower ? first : second).choice.speedup;
+      if (first_is_slower) {
+        second = Find(second.name, second_table_, dials);
+      } else {
+        first = Find(first.name, table_, dials);
+      }
+    }
     std::vector<Found> all;
     const auto add = [&](Found found) {
       for (const Found& other : all) {
         if (other.file.ranges == found.file.ranges) return;
       }
-      all.push_back(std::move(found));
+      if (Holds(found.choice)) all.push_back(std::move(found));
     };
-    add(Find("first look", table_, options_.choice));
-    if (!LooksTwice(options_)) return all;
-    ChoiceDials dials = options_.choice;
-    if (dials.target == TargetKind::kError) {
-      dials.target = TargetKind::kSpeedup;
-      dials.target_value = all.front().choice.speedup;
-    }
     ChoiceDials one_range = dials;
     one_range.step_ranges = StepRangesKind::kOne;
-    add(Find("first look, one range", table_, one_range));
-    add(Find("second look", second_table_, dials));
-    add(Find("second look, one range", second_table_, one_range));
+    const bool is_open = options_.choice.step_ranges == StepRangesKind::kAuto;
+    add(std::move(first));
+    if (is_open) add(Find("first look, one range", table_, one_range));
+    add(std::move(second));
+    if (is_open) add(Find("second look, one range", second_table_, one_range));
     return all;
+  }
+
+  bool Holds(const PatternChoice& choice) const {
+    constexpr double kRounding = 1 + 1e-9;
+    return options_.choice.target != TargetKind::kError ||
+           options_.choice.objective != Objective::kBudget ||
+           choice.error <= kRounding * options_.choice.target_value;
   }
 
   static SearchCandidate CandidateOf(const Found& found) {
@@ -372,15 +388,15 @@ class PatternSearch {
 
   // Best first; false: interrupted.
   bool RankByVelocity(std::vector<Found>& all, std::vector<SearchCandidate>& candidates) {
-    const std::vector<double> errors = judge_.Errors(
-        {.doing = "comparing candidates",
-         .sources = std::ssize(all),
-         .source = [&](int64_t i) -> std::unique_ptr<MaskSource> {
-           const PatternFile& file = all[static_cast<size_t>(i)].file;
-           return std::make_unique<PatternMasks>(
-               run_.OnePrompt(), std::make_shared<PatternFile>(file), std::nullopt);
-         }},
-        run_);
+    const std::vector<double> errors =
+        judge_.Errors({.doing = "comparing candidates",
+                       .sources = std::ssize(all),
+                       .source = [&](int64_t i) -> std::unique_ptr<MaskSource> {
+                         const PatternFile& file = all[static_cast<size_t>(i)].file;
+                         return std::make_unique<PatternMasks>(
+                             run_.OnePrompt(), std::make_shared<PatternFile>(file), std::nullopt);
+                       }},
+                      run_);
     if (errors.empty()) return false;
     std::vector<size_t> order(all.size());
     std::iota(order.begin(), order.end(), size_t{0});

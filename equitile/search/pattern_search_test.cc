@@ -138,6 +138,33 @@ TEST(PatternSearch, WithoutAnyErrorHeadsKeepAll) {
   }
 }
 
+TEST(PatternSearch, EveryCandidateHasTheStepRangesAskedFor) {
+  const TempFolder folder;
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  options.choice.target = TargetKind::kDensity;
+  options.choice.target_value = 0.4;
+  for (const auto& [kind, ranges] :
+       {std::pair(StepRangesKind::kEach, 3u), std::pair(StepRangesKind::kOne, 1u)}) {
+    options.choice.step_ranges = kind;
+    const SearchOutcome outcome = SearchOn(1, RequestFor(folder), options);
+    EXPECT_EQ(outcome.file.ranges.size(), ranges);
+    for (const SearchCandidate& candidate : outcome.candidates)
+      EXPECT_EQ(candidate.name.find("one range"), std::string::npos) << candidate.name;
+  }
+}
+
+// The second look measures more than the first at the same speed.
+TEST(PatternSearch, AnErrorAskedForIsNotExceeded) {
+  const TempFolder folder;
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  for (const double error : {0.002, 0.005, 0.01, 0.02, 0.04}) {
+    options.choice.target_value = error;
+    const SearchOutcome outcome = SearchOn(1, RequestFor(folder), options);
+    EXPECT_LE(outcome.choice.error, error * (1 + 1e-9)) << outcome.candidates.front().name;
+    EXPECT_LT(outcome.file.density, 1);
+  }
+}
+
 // Candidates are as fast as the first look; the one with the best videos is the file, and the
 // header says what whole steps and videos made of it and of the first look.
 TEST(PatternSearch, VideosMakeTheLastChoice) {
