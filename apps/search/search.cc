@@ -239,11 +239,17 @@ void FindPattern(const SearchFlags& flags, const GenerateRequest& request) {
         "no prompts in a validation.txt beside the others, or in --validation: whole steps make "
         "the last choice, no videos");
   }
+  const PatternFound found = [&](const SearchOutcome& outcome) {
+    PatternFile file = outcome.file;
+    file.measured["search_seconds"] = outcome.seconds;
+    WritePatternFile(flags.output, file);
+    Remark(fmt::format("{}: written; what videos say of it follows", flags.output));
+  };
   auto outcome = OnRanks<SearchOutcome>(
       flags, request,
       [&](const Recipe& agreed, Communicator& comm, int threads, const SearchTools& tools) {
         if (comm.rank() == 0) CheckMemory(CountSearchBytes(request, options, comm.size(), threads));
-        return RunSearch(request, agreed, options, comm, threads, tools);
+        return RunSearch(request, agreed, options, comm, threads, tools, found);
       });
   if (IsFirstProcess()) Finish(flags, request, options, outcome);
 }

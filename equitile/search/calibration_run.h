@@ -54,7 +54,6 @@ struct CalibrationSetup {
   std::map<std::string, std::string> identity;  // of the search, beside the recipe's
   std::filesystem::path checkpoint;             // "": none
   bool resumes = false;
-  double steps_after = 0;  // of whatever follows the passes, in dense steps: for the time left
 };
 
 // Where a dense walk was, and where it went from there.
@@ -83,6 +82,10 @@ class CalibrationRun {
   const Machine& MeasuredMachine();
   // False: interrupted, where Where() says.
   bool Run(std::span<const CalibrationPass> passes, const CalibrationState& state);
+  // Of whatever follows the passes, in dense steps: for the time that is left.
+  void ExpectLater(double dense_steps) { steps_after_ = dense_steps; }
+  // Collective: what is recorded now into the checkpoint, when the passes are over.
+  void Save(const CalibrationState& state);
 
   // What the whole model makes of these masks: the squared error of the velocity as a part of its
   // square. The same on every rank.
@@ -102,6 +105,9 @@ class CalibrationRun {
   std::vector<float> SparseSigmas() const;
   // Of as many steps as the prompts have, without recording; 0: not known.
   double DenseSeconds() const;
+  double DenseStepSeconds() const;  // of one prompt
+  // Since the search began, what it took before an interruption included.
+  double Seconds() const { return seconds_before_ + comm_.Now() - began_; }
   void Say(std::string_view line) const;
 
  private:
@@ -138,6 +144,9 @@ class CalibrationRun {
                  const CalibrationState& state);
   double SecondsLeft(int64_t steps_done, std::span<const CalibrationPass> passes) const;
   void Store(const DenoiseStep& step, const CalibrationPass& pass, const CalibrationState& state);
+  void Write(const CalibrationState& state);  // last_, with what is recorded
+  void PutTimes(SourceState& parts) const;
+  void TakeTimes(const SourceState& parts);
 
   const GenerateRequest& request_;
   const Recipe& recipe_;
@@ -149,6 +158,7 @@ class CalibrationRun {
   BlockGrid grid_;
   int64_t pass_ = 0, group_ = 0;         // under way
   std::optional<RunCheckpoint> resume_;  // rank 0: where the group under way goes on
+  RunCheckpoint last_;                   // rank 0: the last one, read or written
   bool resumes_finished_group_ = false;
   std::optional<Machine> machine_;
   std::shared_ptr<LoadedParts> parts_ = std::make_shared<LoadedParts>();
@@ -158,6 +168,8 @@ class CalibrationRun {
   std::string where_;
   std::vector<PassClock> clocks_;  // [passes]
   double probing_seconds_ = 0;     // in the step under way
+  double steps_after_ = 0;         // the passes
+  double began_ = 0, seconds_before_ = 0;
   double stored_at_ = 0;
 };
 
