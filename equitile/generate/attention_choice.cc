@@ -2,6 +2,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
+#include "equitile/generate/pattern_advice.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/pattern_file.h"
 #include "equitile/model/sampling/denoise.h"
@@ -108,31 +109,9 @@ bool NeedsPattern(const AttentionSpec& spec) {
   return spec.kind == AttentionKind::kPattern || spec.kind == AttentionKind::kPatternPredict;
 }
 
-// Why a pattern saves next to nothing, in one line; "": it saves more.
-std::string WhyItSavesLittle(const PatternFile& file, std::string_view name) {
-  constexpr double kLittle = 1.05;
-  if (file.predicted_speedup >= kLittle) return "";
-  int64_t heads = 0, full = 0;
-  for (const PatternRange& range : file.ranges) {
-    for (const auto& layer : range.layers) {
-      for (const PatternHead& head : layer) {
-        ++heads;
-        full += head.pattern.mode == HeadMode::kFull ? 1 : 0;
-      }
-    }
-  }
-  std::string why = "attention is a small part of a step at this size";
-  if (2 * full > heads) {
-    why = fmt::format("too few sparse heads, {} of {} are full", full, heads);
-  } else if (file.density > 0.7) {
-    why = fmt::format("large sizes, {:.0f} % of the blocks are kept", 100 * file.density);
-  }
-  return fmt::format("{}: saves less than 5 % (predicted speed-up {:.2f}): {}", name,
-                     file.predicted_speedup, why);
-}
-
-// attention: what the recipe says.
-void ReadPattern(const SparsityUse& use, const std::string& attention, ChosenSparsity& chosen) {
+// attention: what the recipe says. Returns where it was.
+std::filesystem::path ReadPattern(const SparsityUse& use, const std::string& attention,
+                                  ChosenSparsity& chosen) {
   AttentionSpec& spec = chosen.options.attention;
   std::filesystem::path path = spec.file;
   if (path.empty()) {
@@ -154,9 +133,9 @@ void ReadPattern(const SparsityUse& use, const std::string& attention, ChosenSpa
                                      .grid = VideoGrid(use.model, use.config)},
                                     path.string());
   spec = ParseAttention(attention, !file->error_weights.empty());
-  if (NeedsPattern(spec)) chosen.advice = WhyItSavesLittle(*file, path.string());
   chosen.hash = Hasher().Add(std::string_view(text)).Digest();
   chosen.options.pattern = std::move(file);
+  return path;
 }
 
 }  // namespace
@@ -179,7 +158,9 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
   if (options.attention.ReadsMasks()) {
     options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
   } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
-    ReadPattern(use, recipe.Text("attention"), chosen);
+    const std::filesystem::path path = ReadPattern(use, recipe.Text("attention"), chosen);
+    if (NeedsPattern(options.attention))
+      chosen.advice = WhyItSavesLittle(options, config, model, path.string());
   }
   CheckSparsity(options, config.steps, model.layers);
   return chosen;

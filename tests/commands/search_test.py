@@ -77,10 +77,15 @@ def test_generate_takes_the_file(search, equitile, tmp_path):
 
 
 def test_generate_says_when_a_pattern_is_hardly_worth_it(search, equitile, tmp_path):
+    """By the video at hand, whatever the file was made for."""
+    generate = ["generate", "-p", "a red circle", "-o", "v.mp4", "--steps", 5, "--dry-run"]
+    outcome = equitile(*generate, "-W", 64, "-H", 64, "--video-frames", 9, "--attention", "pattern", EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0 and "saves less than 5 %" in outcome.err and "self-attention is" in outcome.err
+    outcome = equitile(*generate, "--attention", "pattern", EQUITILE_MODEL=str(MINI))  # at the size that it was made for
+    assert outcome.code == 0 and "saves less" not in outcome.err
     assert search("--count", 1, "--error", 0, "-o", "p.json").code == 0
-    outcome = equitile("generate", "-p", "a red circle", *SIZES, "-o", "v.mp4", "--attention", "pattern:p.json", EQUITILE_MODEL=str(MINI))
-    assert outcome.code == 0
-    assert "saves less than 5 %" in outcome.err and "too few sparse heads" in outcome.err
+    outcome = equitile(*generate, "--attention", "pattern:p.json", EQUITILE_MODEL=str(MINI))
+    assert "saves less than 5 %" in outcome.err and "too few sparse heads, 100 % are full" in outcome.err
 
 
 def test_goes_on_after_an_interruption(search, equitile, tmp_path):
