@@ -82,10 +82,15 @@ FieldType CacheType() {
 namespace {
 
 // For both passes, from files for one or two.
-MaskTable ReadMasks(const std::filesystem::path& path, const GenerationConfig& config,
+MaskTable ReadMasks(const AttentionSpec& spec, const GenerationConfig& config,
                     const WanConfig& model, uint64_t& hash) {
-  const MaskTable table = MaskTable::Read(path);
-  const std::string name = path.string();
+  const MaskTable table = MaskTable::Read(spec.file);
+  const std::string& name = spec.file;
+  const std::string &made_by = table.method(), text = spec.Text();
+  if (spec.kind != AttentionKind::kMask && !made_by.empty() && !text.starts_with(made_by + ":")) {
+    throw InputError("--attention {}: these masks are of {}; use {}:{}", text, made_by, made_by,
+                     name);
+  }
   hash = table.hash();
   MaskTable masks = table.ForBatch(config.Passes());
   const BlockMask& first = masks.First().blocks();
@@ -156,7 +161,7 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
   options.share_passes = recipe.IsOn("share_passes");
   options.cache_bound = ParseCache(recipe.Text("cache"));
   if (options.attention.ReadsMasks()) {
-    options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
+    options.masks = ReadMasks(options.attention, config, model, chosen.hash);
   } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
     const std::filesystem::path path = ReadPattern(use, recipe.Text("attention"), chosen);
     if (NeedsPattern(options.attention))

@@ -174,6 +174,19 @@ ValidationResult ValidationResult::From(const SourceState& parts, const std::str
   return result;
 }
 
+std::string WhyNotTrusted(const ValidationResult& result, size_t own_videos) {
+  constexpr double kWellBelow = 2.0;  // dB
+  const size_t all = result.psnr.size();
+  if (own_videos == 0 || own_videos >= all) return "";
+  const double below =
+      result.MeanPsnr(all - own_videos, all) - result.MeanPsnr(0, all - own_videos);
+  if (below <= kWellBelow) return "";
+  return fmt::format(
+      "other prompts come out {:.1f} dB below those that it was calibrated on; calibrate on more "
+      "of them, and more unlike each other",
+      below);
+}
+
 bool Validate(const ValidationJob& job, std::span<const PatternFile> files, Communicator& comm,
               ThreadPool& pool, const SearchTools& tools, std::vector<ValidationResult>& results) {
   results.resize(files.size());

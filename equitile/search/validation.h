@@ -41,6 +41,10 @@ struct ValidationResult {
   static ValidationResult From(const SourceState& parts, const std::string& prefix);
 };
 
+// Where the others come out well below the last ones, which are the calibration's own; "": they do
+// not.
+std::string WhyNotTrusted(const ValidationResult& result, size_t own_videos);
+
 struct ValidationJob {
   const GenerateRequest& request;  // sizes, steps, ...
   std::vector<GenerateTask> tasks;

@@ -127,14 +127,15 @@ class Parser {
       if (spec_.error && (mass_dial_ || lacks_weights)) {
         if (error_dial_ && mass_dial_) Fail("blocks are chosen by error or by mass, not by both");
         if (error_dial_) {
-          Fail("its file has no weights of errors, only masses; make one that has with `equitile "
-               "search --objective budget`, or leave error, rows and orders out");
+          Fail(
+              "its file has no weights of errors, only masses; make one that has with `equitile "
+              "search --objective budget`, or leave error, rows and orders out");
         }
         spec_ = DefaultsOf(kind->kind, Rule::kMass);
         Items(*kind, rest);
       }
     }
-    if (kind->needs_file && spec_.file.empty()) Fail("FILE is missing");
+    if (kind->needs_file && spec_.file.empty()) FailWithoutFile(*kind);
     spec_.says_error = spec_.error && error_dial_ && HasFile(*kind);
     spec_.says_refresh = spec_.error && refresh_dial_ && HasFile(*kind);
     return spec_;
@@ -146,6 +147,12 @@ class Parser {
     return !spec_.file.empty() || kind.kind == AttentionKind::kPatternPredict;
   }
 
+  [[noreturn]] void FailWithoutFile(const NamedKind& kind) const {
+    if (kind.kind != AttentionKind::kStatic) Fail("FILE is missing");
+    Fail(
+        "its masks are missing; make them with `equitile search --objective static --prompts FILE "
+        "-o FOLDER` and give them, as in static:FOLDER");
+  }
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> why, Args&&... args) const {
     throw InputError("--attention {}: {}", text_, fmt::format(why, std::forward<Args>(args)...));
