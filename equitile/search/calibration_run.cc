@@ -64,18 +64,16 @@ std::vector<float> CalibrationRun::SparseSigmas() const {
 }
 
 double CalibrationRun::DenseStepSeconds() const {
-  if (clocks_.empty()) return 0;
-  const PassClock& first = clocks_.front();
-  return first.walked.Mean(first.recorded.Mean(0));
+  return dense_.Mean(clocks_.empty() ? 0 : clocks_.front().recorded.Mean(0));
 }
 
 double CalibrationRun::DenseSeconds() const {
   return DenseStepSeconds() * static_cast<double>(Prompts() * request_.config.steps);
 }
 
-// {seconds so far, then of every pass: walked, recorded, probed}
+// {seconds so far, dense steps, then of every pass: walked, recorded, probed}
 void CalibrationRun::PutTimes(SourceState& parts) const {
-  std::vector<double> times = {Seconds()};
+  std::vector<double> times = {Seconds(), dense_.seconds, static_cast<double>(dense_.steps)};
   for (const PassClock& clock : clocks_) {
     for (const StepClock& steps : {clock.walked, clock.recorded}) {
       times.push_back(steps.seconds);
@@ -88,14 +86,16 @@ void CalibrationRun::PutTimes(SourceState& parts) const {
 
 void CalibrationRun::TakeTimes(const SourceState& parts) {
   const auto times = TakeNumbers<double>(parts, "times");
-  for (size_t i = 1; i + 5 <= times.size(); i += 5) {
-    const auto steps = [&](size_t at) {
-      return StepClock{times[at], static_cast<int64_t>(times[at + 1])};
-    };
+  const auto steps = [&](size_t at) {
+    return StepClock{times[at], static_cast<int64_t>(times[at + 1])};
+  };
+  if (times.size() < 3) return;
+  seconds_before_ = times[0];
+  dense_ = steps(1);
+  for (size_t i = 3; i + 5 <= times.size(); i += 5) {
     clocks_.push_back(
         {.walked = steps(i), .recorded = steps(i + 2), .probe_seconds = times[i + 4]});
   }
-  seconds_before_ = times.empty() ? 0 : times.front();
 }
 
 // Everything that decides what is recorded.
@@ -295,8 +295,10 @@ void CalibrationRun::AfterStep(const DenoiseStep& step, std::span<const Calibrat
                                const CalibrationState& state) {
   PassClock& clock = clocks_[static_cast<size_t>(pass_)];
   const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
-  (Records(pass, group_, step.done - 1) ? clock.recorded : clock.walked)
-      .Add(step.seconds - std::exchange(probing_seconds_, 0));
+  const double seconds = step.seconds - std::exchange(probing_seconds_, 0);
+  const bool is_recorded = Records(pass, group_, step.done - 1);
+  (is_recorded ? clock.recorded : clock.walked).Add(seconds);
+  if (pass.is_dense && !is_recorded) dense_.Add(seconds / static_cast<double>(pass.group));
   if (pass.after_step) pass.after_step(group_ * pass.group, step);
   const bool is_last = step.done == step.steps;
   if (step.stopping || is_last || comm_.Now() - stored_at_ > kCheckpointSeconds)
@@ -319,7 +321,7 @@ double CalibrationRun::SecondsLeft(int64_t steps_done,
     const CalibrationPass& pass = passes[static_cast<size_t>(i)];
     const PassClock& clock = clocks_[static_cast<size_t>(i)];
     const auto prompts = static_cast<double>(pass.group);
-    const double walked = clock.walked.Mean(prompts * first);
+    const double walked = clock.walked.Mean(prompts * first * (pass.is_dense ? 1 : kSparsePart));
     const double recorded = clock.recorded.Mean(walked + prompts * clock.probe_seconds);
     for (int64_t group = i == pass_ ? group_ : 0; group < Groups(pass); ++group) {
       const int64_t done = i == pass_ && group == group_ ? steps_done : 0;

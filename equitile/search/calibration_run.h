@@ -35,9 +35,13 @@ struct SearchTools {
   std::function<bool()> stop_requested;  // asked now and then, on every rank
 };
 
+// What sparse steps take of dense ones, roughly: for the time that is left.
+constexpr double kSparsePart = 0.85;
+
 struct CalibrationPass {
-  int64_t prompts = 0;  // the first ones; 0: all
-  int64_t group = 1;    // of them that are walked in lock-step; divides their number
+  int64_t prompts = 0;   // the first ones; 0: all
+  int64_t group = 1;     // of them that are walked in lock-step; divides their number
+  bool is_dense = true;  // steps that are not recorded are
   // What the prompts from `first` on attend to, and who records it.
   std::function<std::unique_ptr<MaskSource>(const SourceContext& context, int64_t first)> source;
   // Whether a step of these prompts is recorded; empty: all that are not dense are.
@@ -167,6 +171,7 @@ class CalibrationRun {
   std::unique_ptr<LayerAttention> attention_;
   std::string where_;
   std::vector<PassClock> clocks_;  // [passes]
+  StepClock dense_;                // steps of one prompt that were walked densely, in any pass
   double probing_seconds_ = 0;     // in the step under way
   double steps_after_ = 0;         // the passes
   double began_ = 0, seconds_before_ = 0;

@@ -51,6 +51,7 @@ class StaticSearch {
   CalibrationPass Pass() {
     return {.prompts = 0,
             .group = 1,
+            .is_dense = true,
             .source =
                 [this](const SourceContext& context, int64_t) {
                   return std::make_unique<OrderMassSource>(context, options_.dense_steps, sums_);
@@ -102,6 +103,7 @@ class WindowSearch {
   CalibrationPass Pass() {
     return {.prompts = 0,
             .group = 1,
+            .is_dense = true,
             .source =
                 [this](const SourceContext& context, int64_t first) {
                   const TrialSourceOptions options{.dense_steps = options_.dense_steps,

@@ -237,8 +237,8 @@ class PatternSearch {
     const int64_t candidates = CandidateCount(options_);
     if (candidates > 1) {
       later_.Expect(kComparing, kSparsePart * static_cast<double>(candidates * judge_.Steps()));
-      later_.Expect(kChoosing, VideoSteps(request_, options_.choosing.size(),
-                                          std::min<int64_t>(kFinalists, candidates)));
+      // One to three are near the best: then it is known how many.
+      later_.Expect(kChoosing, VideoSteps(request_, options_.choosing.size(), 2));
     }
     later_.Expect(kWeighing, WeighedSteps());
     if (!options_.validation.empty()) {
@@ -299,6 +299,7 @@ class PatternSearch {
   CalibrationPass SecondPass() {
     CalibrationPass pass;
     pass.prompts = SecondPrompts(run_.Prompts());
+    pass.is_dense = false;
     pass.source = [this](const SourceContext& context, int64_t first) {
       if (first_file_ == nullptr) {
         const Calibration calibration = CalibrationOf(table_);

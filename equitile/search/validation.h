@@ -55,9 +55,6 @@ struct ValidationJob {
   std::function<double(double part)> seconds_left;  // when so much of all is done
 };
 
-// What a sparse video takes of a dense one, roughly.
-constexpr double kSparsePart = 0.85;
-
 // Collective. results: [files], behind whose tasks it goes on, as many on every rank; dense videos
 // are made once. False: interrupted.
 bool Validate(const ValidationJob& job, std::span<const PatternFile> files, Communicator& comm,
