@@ -97,9 +97,11 @@ class Estimator {
       case AttentionKind::kObserve:
         return {.low = CanLeaveOut(spec) ? Least() : 1, .high = 1};
       case AttentionKind::kPatternPredict: {
-        const double skipped = Skipped(step, layer);
-        return {.low = std::max(DensityOf(step, layer), (1 - skipped) * Least()),
-                .high = 1 - skipped,
+        const double skipped = Skipped(step, layer), most = 1 - skipped;
+        // Modes bind by mass alone; by error all that they say is which heads are skipped.
+        const double modes = spec.error ? 0 : DensityOf(step, layer);
+        return {.low = CanLeaveOut(spec) ? std::max(modes, most * Least()) : most,
+                .high = most,
                 .skipped = skipped};
       }
       case AttentionKind::kSvg:

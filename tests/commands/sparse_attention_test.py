@@ -159,9 +159,10 @@ def test_says_what_was_left_out(generate, tmp_path):
 
 @pytest.mark.parametrize("attention", ["dense", "mask:m", "pattern:p.json", "radial", "sta", "window:spatial", "window:temporal",
                                        "sparge", "predict:mass=0.5", "predict:mass=1", "observe:mass=0.6,refresh=1",
-                                       "pattern+predict:p.json,mass=0.4", "oracle:density=0.4"])
+                                       "pattern+predict:p.json,mass=0.4", "oracle:density=0.4", "predict:error=1", "observe:error=1",
+                                       "pattern+predict:w.json,error=1", "pattern+predict:w.json,error=0"])
 def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, attention):
-    if "p.json" in attention:
+    if ".json" in attention:
         pattern_file(equitile, tmp_path)
     if attention == "mask:m":
         assert generate("--save-latents", "a.st", "--attention", "predict:mass=0.5", "--export-masks", "m").code == 0
@@ -175,14 +176,19 @@ def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, at
     assert made.code == 0, made.err
     density = json.loads((tmp_path / "perf.json").read_text())["sparsity"]["density"]
     low, high = dry["density_low"], dry["density"]
-    if attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
+    if attention == "pattern+predict:w.json,error=0":  # all but the skipped heads
+        assert low == pytest.approx(high) == pytest.approx(density) == pytest.approx(1 - 15 / 30 / 6)
+    elif attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
         # One of six heads is skipped by the pattern, and stays so, in the 15 of 30 calls that are not dense.
         most = 1 - 15 / 30 / 6 if attention.startswith("pattern") else 1
         assert low <= density <= high == pytest.approx(most) and low < 0.9
         # Of three blocks one is kept, in five of six layers of the steps 3, 4 and 5; step 4 is observed again.
-        sparse_calls = {"predict:mass=0.5": 15 / 30, "observe:mass=0.6,refresh=1": 10 / 30}
+        sparse_calls = {"predict:mass=0.5": 15 / 30, "observe:mass=0.6,refresh=1": 10 / 30, "predict:error=1": 15 / 30,
+                        "observe:error=1": 15 / 30}
         if attention in sparse_calls:
             assert low == pytest.approx(1 - sparse_calls[attention] * 2 / 3)
+        if attention == "pattern+predict:w.json,error=1":  # five of six heads, whatever their modes
+            assert low == pytest.approx(15 / 30 + 15 / 30 * 5 / 6 / 3)
         assert dry["seconds_low"] < dry["seconds"]
         text = generate(*flags, "--dry-run").out
         assert f"density {low:.3f} to {high:.3f}" in text and " to " in text.split("time")[1], text
