@@ -8,6 +8,8 @@
 namespace equitile {
 namespace {
 
+constexpr const char* kRecords = "records";  // in a SourceState
+
 BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) {
   options.plan.ranks = executor.comm().size();
   options.plan.cluster.wire =
@@ -59,6 +61,9 @@ SourceState LayerAttention::State() const {
   SourceState state = source_->State();
   state.merge(balancer_.State());
   if (centers_) state.merge(centers_->State());
+  const std::string text = LayerRecordsText(records_);
+  const auto bytes = std::as_bytes(std::span(text));
+  state[kRecords] = {bytes.begin(), bytes.end()};
   return state;
 }
 
@@ -66,6 +71,10 @@ void LayerAttention::Restore(const SourceState& state) {
   source_->Restore(state);
   balancer_.Restore(state);
   if (centers_) centers_->Restore(state);
+  const auto found = state.find(kRecords);
+  if (found == state.end()) return;  // of an older version
+  records_ = ParseLayerRecords(
+      {reinterpret_cast<const char*>(found->second.data()), found->second.size()});
 }
 
 std::vector<int64_t> LayerAttention::SkippedHeads(const ComingLayer& layer) {
@@ -95,7 +104,7 @@ void LayerAttention::Attend(const SelfAttentionCall& call) {
     record.watch_seconds = comm.Now() - watching;
   }
   if (std::ssize(call.skipped) == all.blocks().lanes().heads) {
-    record.planner = "none";  // nothing moves, nothing is computed
+    record.planner = kNoPlanner;
     records_.push_back(std::move(record));
     return;
   }
@@ -184,12 +193,6 @@ RunStats LayerAttention::Totals() const {
     totals.allocated_bytes = std::max(totals.allocated_bytes, run.allocated_bytes);
   }
   return totals;
-}
-
-double LayerAttention::PlanSeconds() const {
-  double seconds = 0;
-  for (const LayerRecord& record : records_) seconds += record.plan_seconds;
-  return seconds;
 }
 
 }  // namespace equitile

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import time
@@ -138,9 +139,35 @@ def test_goes_on_after_any_step_with_the_same_bits(equitile, generate, tmp_path,
         assert hashlib.sha256((tmp_path / "c.st").read_bytes()).hexdigest() == whole, steps
 
 
+def test_a_run_that_goes_on_tells_of_all_its_steps(generate, tmp_path):
+    flags = ["--attention", "observe:mass=0.6", "--cache", "easy:0.5", "--dense-steps", 1]
+
+    def told(*more):
+        outcome = generate("--save-latents", "c.st", "--perf-dump-path", "perf.json", "--measure-mass=3", *flags, *more)
+        assert outcome.code == 0, outcome.err
+        perf = json.loads((tmp_path / "perf.json").read_text())
+        calls = [[call[key] for key in ("step", "layer", "density", "mass_held", "planner")] for call in perf["calls"]]
+        steps = [(step["step"], step["skipped"]) for step in perf["steps"]]
+        assert perf["steps_skipped"] == [step for step, skipped in steps if skipped] and len(perf["step_seconds"]) == 5
+        for step in perf["steps"]:
+            attention = sum(call[part] for call in perf["calls"] if call["step"] == step["step"]
+                            for part in ("mask_seconds", "watch_seconds", "plan_seconds", "attention_seconds"))
+            assert step["seconds"] == pytest.approx(step["rest_seconds"] + attention) and step["rest_seconds"] > 0
+        assert perf["plans"]["made"] + perf["plans"]["kept"] == perf["attention"]["runs"] == len(calls)
+        return outcome.out.splitlines()[1:], perf["sparsity"], perf["layout"], calls, steps
+
+    whole = told()
+    assert any(skipped for _, skipped in whole[4])
+    for steps in 2, 4:
+        assert any(killed_after(tmp_path, steps, "--measure-mass=3", *flags) for _ in range(20)), steps
+        resumed = told("--resume")
+        assert resumed == whole
+        assert json.loads((tmp_path / "perf.json").read_text())["first_step"] == steps
+
+
 def test_says_what_was_left_out(generate, tmp_path):
     outcome = generate("-o", "a.mp4", "--attention", "predict:mass=0.5", "--cache", "easy:0.5", "--perf-dump-path", "perf.json",
-                       "--ranks", 2)
+                       "--ranks", 3)
     assert outcome.code == 0, outcome.err
     assert "predict:mass=0.5: density 0." in outcome.out and "from step 2 on (sigma 0." in outcome.out, outcome.out
     perf = json.loads((tmp_path / "perf.json").read_text())
@@ -151,6 +178,10 @@ def test_says_what_was_left_out(generate, tmp_path):
     for call in perf["calls"]:
         assert call["density"] == 1 if call["step"] == 1 else call["density"] < 1
         assert call["rho_after"] >= 0.999 and call["mask_seconds"] >= 0 and call["planner"]
+    assert sum(call["bytes_sent"] for call in perf["calls"]) == perf["attention"]["bytes_sent"] > 0
+    plans = perf["plans"]
+    assert plans["made"] + plans["kept"] == len(perf["calls"])
+    assert re.search(rf"3 ranks: ρ \d\.\d+ \(\d\.\d+ with the plans at hand\), {plans['made']} plans? made, {plans['kept']} kept", outcome.out)
     sidecar = json.loads((tmp_path / "a.mp4.json").read_text())
     assert sidecar["parameters"]["attention"] == "predict:mass=0.5" and sidecar["parameters"]["dense_steps"] == "1"
     again = generate("--from", "a.mp4.json", "--save-latents", "again.st")
