@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/not_finite.h"
 
 namespace equitile {
 namespace {
@@ -86,6 +87,14 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
   if (centers_ && call.layer + 1 == layers_) centers_->EndStep(executor_.comm());
 }
 
+LaneMasks LayerAttention::MasksFor(const SelfAttentionCall& call) {
+  try {
+    return source_->MaskFor(call);
+  } catch (const NotFinite& error) {  // people count steps from 1
+    throw InputError("[sparsity] step {}, layer {}: {}", call.step + 1, call.layer, error.what());
+  }
+}
+
 void LayerAttention::Attend(const SelfAttentionCall& call) {
   Communicator& comm = executor_.comm();
   LayerRecord record{.step = call.step, .layer = call.layer, .sigma = call.sigma};
@@ -93,7 +102,7 @@ void LayerAttention::Attend(const SelfAttentionCall& call) {
 
   const double begin = comm.Now();
   const bool observes = source_->Observes(call);
-  const LaneMasks all = source_->MaskFor(call);
+  const LaneMasks all = MasksFor(call);
   CheckSkipped(all, call.skipped);
   EQ_CHECK(call.skipped.empty() || !observes, "masses of heads that are skipped");
   record.mask_seconds = comm.Now() - begin;

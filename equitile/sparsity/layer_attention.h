@@ -61,6 +61,7 @@ class LayerAttention {
   RunStats Totals() const;                        // sums over all calls; of bytes held, the most
 
  private:
+  LaneMasks MasksFor(const SelfAttentionCall& call);
   void Attend(const SelfAttentionCall& call);
 
   Executor& executor_;

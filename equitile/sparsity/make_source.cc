@@ -150,9 +150,11 @@ void CheckSparsity(const SparsityOptions& options, int64_t steps, int64_t layers
   if (options.attention.kind == AttentionKind::kObserve) {
     if (options.ObservedStep() < 0) {
       throw InputError(
-          "--attention {}: with --dense-steps 0 there is no dense step to observe; give one, or "
+          "--attention {}: with --dense-steps 0 there is no dense step to observe{}; give one, or "
           "at=STEP",
-          name);
+          name,
+          options.attention.error ? ", and masks of the first step's noise would be for all steps"
+                                  : "");
     }
     if (options.ObservedStep() >= steps) {
       throw InputError("--attention {}: step {} of {} steps cannot be observed", name,

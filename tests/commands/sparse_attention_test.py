@@ -6,10 +6,12 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import time
 
 import pytest
+from generate_test import change_tensor, copied_model
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MINI = ROOT / "models/wan-mini"
@@ -20,6 +22,7 @@ SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:ma
            "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "oracle:density=0.4",
            "predict:p.json,mass=0.5", "observe:p.json,mass=0.5", "predict:error=0.05,refresh=2", "observe:error=0.1,orders=hwf+tiles:2x3x4",
            "predict:w.json,error=0.05", "observe:w.json,error=0.1", "pattern+predict:w.json,error=0.2,refresh=2"]
+MORE_RANKS = {"predict:mass=0.6", "svg", "observe:error=0.1,orders=hwf+tiles:2x3x4", "pattern+predict:w.json,error=0.2,refresh=2"}  # than three blocks
 MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
          {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
 
@@ -61,7 +64,8 @@ def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attent
     one = latents(generate, tmp_path, "--attention", attention, "-t", 1)
     if attention != "sta":  # whose windows of tiles are larger than this video
         assert one != latents(generate, tmp_path)
-    for flags in ["-t", 2], ["--ranks", 2], ["--ranks", 3, "--planner", "ulysses"], ["--ranks", 5, "-t", 1]:
+    many = [["--ranks", 8, "-t", 1]] if attention in MORE_RANKS else []
+    for flags in ["-t", 2], ["--ranks", 2], ["--ranks", 3, "--planner", "ulysses"], ["--ranks", 5, "-t", 1], *many:
         assert latents(generate, tmp_path, "--attention", attention, *flags) == one, flags
 
 
@@ -237,9 +241,39 @@ def test_patterns_of_something_else(equitile, generate, tmp_path):
     pattern_file(equitile, tmp_path, version=3)
     generate(*use).must_be_refused("p.json", "version")
     pattern_file(equitile, tmp_path, grid=[3, 6, 9])
-    other = generate(*use)
-    warnings = [line for line in other.err.splitlines() if line.startswith("equitile: p.json: ")]  # a slow run has a header line, which names it too
-    assert other.code == 0 and len(warnings) == 1, other.err
+    for changes, mentions in ({"grid": [3, 6, 9]}, ["3x6x9"]), ({"block": 32}, ["in blocks of 32", "in blocks of 64"]):
+        pattern_file(equitile, tmp_path, **changes)
+        other = generate(*use)
+        warnings = [line for line in other.err.splitlines() if line.startswith("equitile: p.json: ")]  # a slow run has a header line, which names it too
+        assert other.code == 0 and len(warnings) == 1 and all(mention in warnings[0] for mention in mentions), other.err
+
+
+@pytest.mark.parametrize("flags, mentions", [
+    (["observe:mass=0.6,at=5"], ["step 5 of 5 is observed", "no step uses"]),
+    (["observe:at=4", "--dense-last-step"], ["step 4 of 5 is observed", "no step uses"]),
+    (["sta"], ["windows of", "3x6x8 tokens", "dense"]),
+    (["observe:at=4"], []), (["window:temporal"], []),
+])
+def test_what_leaves_nothing_out_says_so(generate, flags, mentions):
+    outcome = generate("--save-latents", "a.st", "--attention", *flags, "--dry-run")
+    assert outcome.code == 0 and outcome.err.count("\n") == bool(mentions), outcome.err
+    assert all(mention in outcome.err for mention in mentions), outcome.err
+
+
+@pytest.mark.parametrize("attention", ["svg", "sparge", "oracle", "predict", "predict:mass=0.9"])
+def test_queries_that_are_not_finite_are_named_with_step_and_layer(equitile, tmp_path, attention):
+    model = copied_model(tmp_path)
+
+    def huge(entry, data, begin, end):
+        data[begin:end] = struct.pack("<f", 3e38) * ((end - begin) // 4)
+
+    for norm in "norm_q", "norm_k":
+        change_tensor(model / "transformer/diffusion_pytorch_model.safetensors", f"blocks.2.attn1.{norm}.weight", huge)
+    for ranks in 1, 3:
+        outcome = equitile("generate", *FLAGS, "-m", model, "--save-latents", "a.st", "--attention", attention, "--dense-layers", 2,
+                           "--dense-steps", 0, "--ranks", ranks)
+        assert outcome.code and outcome.err.count("\n") == 1, outcome.err
+        assert re.search(r"step 1, layer 2: .*(are not finite|not a number)", outcome.err), outcome.err
 
 
 def test_weights_of_a_file(equitile, generate, tmp_path):
@@ -268,7 +302,11 @@ def test_a_models_own_pattern(generate, tmp_path):
 
 
 @pytest.mark.parametrize("flags, mentions", [
-    (["--attention", "observe", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe"]),
+    (["--attention", "observe", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe", "first step's noise"]),
+    (["--attention", "observe:mass=0.9", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe"]),
+    (["--attention", "predict:0.5"], ["no file 0.5", "NAME=VALUE", "mass,budget,min"]),
+    (["--attention", "predict:mass"], ["no file mass", "error,rows"]),
+    (["--attention", "sta:0.5"], ["no file 0.5", "density"]),
     (["--attention", "observe:at=9"], ["step 9 of 5"]),
     (["--attention", "predict:mass=1.5"], ["mass=1.5", "from 0 to 1"]),
     (["--attention", "predict:masss=0.5"], ["masss=0.5", "mass,budget,min"]),
