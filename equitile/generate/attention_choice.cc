@@ -1,11 +1,16 @@
 #include "equitile/generate/attention_choice.h"
 
+#include <fmt/ranges.h>
+
+#include <utility>
+
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
 #include "equitile/generate/pattern_advice.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/pattern_file.h"
 #include "equitile/model/sampling/denoise.h"
+#include "equitile/sparsity/static_masks.h"
 
 namespace equitile {
 namespace {
@@ -114,6 +119,42 @@ bool NeedsPattern(const AttentionSpec& spec) {
   return spec.kind == AttentionKind::kPattern || spec.kind == AttentionKind::kPatternPredict;
 }
 
+void Remark(std::string remark, ChosenSparsity& chosen) {
+  if (!remark.empty()) chosen.remarks.push_back(std::move(remark));
+}
+
+// A dial without its value, or a value without its dial, is taken for a file.
+void CheckFileIsThere(const AttentionSpec& spec) {
+  const std::string_view dials = DialsOf(spec.kind);
+  std::error_code ignored;
+  if (dials.empty() || spec.file.empty() || std::filesystem::exists(spec.file, ignored)) return;
+  throw InputError("--attention {}: there is no file {}; dials, each as NAME=VALUE, are {}",
+                   spec.Text(), spec.file, dials);
+}
+
+// What leaves nothing out, "" where something may be.
+std::string WhyItIsDense(const SparsityOptions& options, const SparsityUse& use) {
+  const AttentionSpec& spec = options.attention;
+  const int64_t steps = use.config.steps - (options.warm_up.dense_last_step ? 1 : 0);
+  if (spec.kind == AttentionKind::kObserve && options.ObservedStep() + 1 >= steps) {
+    return fmt::format("--attention {}: step {} of {} is observed, so that no step uses its masks",
+                       spec.Text(), options.ObservedStep() + 1, use.config.steps);
+  }
+  if (spec.kind != AttentionKind::kSta || !spec.file.empty()) return "";
+  const TokenGrid grid = VideoGrid(use.model, use.config);
+  const SlidingTileOptions tiles = SlidingTilesOfDensity(grid, spec.density);
+  const StaticMaskPlace place{.lanes = {.batch = 1, .heads = 1},
+                              .grid = grid,
+                              .block_tokens = options.GridFor(grid.Tokens()).block_tokens};
+  if (SlidingTileMasks(place, tiles).blocks().Density() < 1) return "";
+  return fmt::format(
+      "--attention {}: windows of {} tiles of {} tokens (frames, height, width) see all of "
+      "{}x{}x{} "
+      "tokens: this is dense",
+      spec.Text(), fmt::join(tiles.window, "x"), fmt::join(tiles.tile, "x"), grid.frames,
+      grid.height, grid.width);
+}
+
 // attention: what the recipe says. Returns where it was.
 std::filesystem::path ReadPattern(const SparsityUse& use, const std::string& attention,
                                   ChosenSparsity& chosen) {
@@ -131,12 +172,15 @@ std::filesystem::path ReadPattern(const SparsityUse& use, const std::string& att
   }
   const std::string text = ReadTextFile(path);
   auto file = std::make_shared<const PatternFile>(ParsePatternFile(text, path.string()));
-  chosen.warning = CheckPatternFits(*file,
-                                    {.model = use.fingerprint,
-                                     .layers = use.model.layers,
-                                     .heads = use.model.heads,
-                                     .grid = VideoGrid(use.model, use.config)},
-                                    path.string());
+  const TokenGrid grid = VideoGrid(use.model, use.config);
+  Remark(CheckPatternFits(*file,
+                          {.model = use.fingerprint,
+                           .layers = use.model.layers,
+                           .heads = use.model.heads,
+                           .grid = grid,
+                           .block_tokens = chosen.options.GridFor(grid.Tokens()).block_tokens},
+                          path.string()),
+         chosen);
   spec = ParseAttention(attention, !file->error_weights.empty());
   chosen.hash = Hasher().Add(std::string_view(text)).Digest();
   chosen.options.pattern = std::move(file);
@@ -160,14 +204,16 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
                      .dense_last_step = recipe.IsOn("dense_last_step")};
   options.share_passes = recipe.IsOn("share_passes");
   options.cache_bound = ParseCache(recipe.Text("cache"));
+  CheckFileIsThere(options.attention);
   if (options.attention.ReadsMasks()) {
     options.masks = ReadMasks(options.attention, config, model, chosen.hash);
   } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
     const std::filesystem::path path = ReadPattern(use, recipe.Text("attention"), chosen);
     if (NeedsPattern(options.attention))
-      chosen.advice = WhyItSavesLittle(options, config, model, path.string());
+      Remark(WhyItSavesLittle(options, config, model, path.string()), chosen);
   }
   CheckSparsity(options, config.steps, model.layers);
+  Remark(WhyItIsDense(options, use), chosen);
   return chosen;
 }
 

@@ -259,6 +259,8 @@ class Parser {
 
 }  // namespace
 
+std::string_view DialsOf(AttentionKind kind) { return Named(kind).dials; }
+
 AttentionSpec ParseAttention(std::string_view text, bool file_has_weights) {
   return Parser(text, file_has_weights).Parse();
 }
