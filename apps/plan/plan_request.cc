@@ -114,8 +114,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                "auto: only layouts whose result does not depend on the number of ranks (default)");
   app.add_option("--machine", flags.machine, "rates measured by `equitile bench machine --out`")
       ->type_name("FILE");
-  app.add_option("--kernel-gflops", flags.kernel_gflops, "attention rate of one rank; default: 100")
-      ->type_name("NUMBER");
+  AddNumber(app, "--kernel-gflops", flags.kernel_gflops, {.min = 1e-9, .max = 1e12},
+            "attention rate of one rank; default: 100");
   app.add_option("--link", flags.link, "bandwidth and latency between ranks; default: 100Gb/s,2us")
       ->type_name("LINK");
   AddNumber(app, "--node-size", flags.node_size, {.min = 0, .max = 1 << 20},
@@ -141,8 +141,8 @@ MaskFile MaskOf(const PlanFlags& flags) {
   if (flags.mask.empty() == flags.synthetic.empty()) {
     throw InputError("give one of --mask FILE and --synthetic SPEC");
   }
-  MaskFile mask = AsAsked(
-      flags, flags.mask.empty() ? Synthetic(flags.synthetic) : ReadMaskFile(flags.mask));
+  MaskFile mask =
+      AsAsked(flags, flags.mask.empty() ? Synthetic(flags.synthetic) : ReadMaskFile(flags.mask));
   const int64_t layers = std::ssize(mask.layers);
   if (flags.layer && *flags.layer >= layers) {
     throw InputError("--layer {}: {} has {} layer{}, counted from 0", *flags.layer, SourceOf(flags),
