@@ -3,8 +3,16 @@
 #include <algorithm>
 
 #include "equitile/sparsity/mask_makers.h"
+#include "equitile/sparsity/not_finite.h"
 
 namespace equitile {
+namespace {
+
+// What is found of a lane, the same on every rank when nothing is under way any more: rows that are
+// not finite are an error of all ranks then.
+constexpr uint64_t kSpatial = 0, kTemporal = 1, kNeither = 2;
+
+}  // namespace
 
 SvgMasks::SvgMasks(const SourceContext& context, SvgOptions options)
     : context_(context),
@@ -13,16 +21,21 @@ SvgMasks::SvgMasks(const SourceContext& context, SvgOptions options)
       sampled_(SvgSampledTokens(context.token_grid, options)),
       lanes_(rows_.Slots()) {}
 
-bool SvgMasks::IsTemporal(const Rows& rows, float scale) {
+uint64_t SvgMasks::Choose(const Rows& rows, float scale) {
   const SvgSample sample{
       .tokens = sampled_, .queries = rows.q, .keys = rows.k, .values = rows.v, .scale = scale};
-  return ChooseSvgOrder(sample, mask_, context_.token_grid, *context_.pool, scratch_) ==
-         TokenOrder::kHWF;
+  try {
+    const TokenOrder order =
+        ChooseSvgOrder(sample, mask_, context_.token_grid, *context_.pool, scratch_);
+    return order == TokenOrder::kHWF ? kTemporal : kSpatial;
+  } catch (const NotFinite&) {
+    return kNeither;
+  }
 }
 
 LaneMasks SvgMasks::MaskFor(const SelfAttentionCall& call) {
   const int64_t lanes = context_.lanes.Count();
-  std::vector<uint64_t> temporal(static_cast<size_t>(lanes), 0);
+  std::vector<uint64_t> choice(static_cast<size_t>(lanes), kSpatial);
   const auto gather = [&](const LaneRows::Turn& turn) {
     for (const LaneMaker& lane : turn.lanes) {
       Rows& rows = rows_.IsOwn(lane) ? lanes_[turn.slot] : sent_;
@@ -35,16 +48,16 @@ LaneMasks SvgMasks::MaskFor(const SelfAttentionCall& call) {
                 [&](const LaneRows::Turn& turn) {
                   for (const LaneMaker& lane : turn.lanes) {
                     if (!rows_.IsOwn(lane)) continue;
-                    temporal[static_cast<size_t>(lane.lane)] =
-                        IsTemporal(lanes_[turn.slot], call.scale) ? 1 : 0;
+                    choice[static_cast<size_t>(lane.lane)] = Choose(lanes_[turn.slot], call.scale);
                   }
                 });
-  context_.comm->AllReduce(std::span<uint64_t>(temporal), Reduce::kMax);
+  context_.comm->AllReduce(std::span<uint64_t>(choice), Reduce::kMax);
+  if (std::ranges::find(choice, kNeither) != choice.end()) throw NotFinite();
   LaneMasks::Parts parts;
   parts.blocks = BlockMask(context_.lanes, context_.grid);
   parts.token_grid = context_.token_grid;
   for (int64_t lane = 0; lane < lanes; ++lane) {
-    const bool is_temporal = temporal[static_cast<size_t>(lane)] != 0;
+    const bool is_temporal = choice[static_cast<size_t>(lane)] == kTemporal;
     parts.orders.push_back(is_temporal ? TokenOrder::kHWF : TokenOrder::kFHW);
     for (int64_t row = 0; row < mask_.QBlocks(); ++row) {
       const auto from = mask_.Row(0, row);

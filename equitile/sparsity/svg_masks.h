@@ -19,7 +19,7 @@ class SvgMasks final : public MaskSource {
   struct Rows {
     std::vector<float> q, k, v;
   };
-  bool IsTemporal(const Rows& rows, float scale);
+  uint64_t Choose(const Rows& rows, float scale);
 
   SourceContext context_;
   LaneRows rows_;
