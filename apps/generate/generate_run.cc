@@ -89,6 +89,11 @@ void PrintLayouts(const Json& run) {
   const Json& plans = run["plans"];
   fmt::print(stderr, "plans: {} made, {} kept, {:.3f} s\n", plans["made"].get<int64_t>(),
              plans["kept"].get<int64_t>(), plans["seconds"].get<double>());
+  const Json& attention = run["attention"];
+  fmt::print(stderr, "masks: {:.3f} s, {:.1f} MB sent; attention: {:.3f} s, {:.1f} MB sent\n",
+             attention["mask_seconds"].get<double>(),
+             1e-6 * attention["mask_bytes_sent"].get<double>(), attention["seconds"].get<double>(),
+             1e-6 * attention["bytes_sent"].get<double>());
 }
 
 std::string ModelName(const CheckpointFolder& folder) {

@@ -192,6 +192,18 @@ def test_says_what_was_left_out(generate, tmp_path):
     assert again.code == 0, again.err
 
 
+# On two ranks each has a whole guidance pass: what its masks need is at home.
+@pytest.mark.parametrize("attention", ["predict", "predict:mass=0.5", "observe", "svg"])
+def test_says_what_was_sent_for_masks(generate, tmp_path, attention):
+    for ranks in 2, 3:
+        outcome = generate("--save-latents", "a.st", "--attention", attention, "--perf-dump-path", "perf.json", "--ranks", ranks, "-v")
+        assert outcome.code == 0, outcome.err
+        perf = json.loads((tmp_path / "perf.json").read_text())
+        sent = perf["attention"]["mask_bytes_sent"]
+        assert (sent > 0) == (ranks == 3) and sent == sum(call["mask_bytes_sent"] for call in perf["calls"]), ranks
+        assert f"{1e-6 * sent:.1f} MB sent; attention" in outcome.err, outcome.err
+
+
 @pytest.mark.parametrize("attention", ["dense", "mask:m", "pattern:p.json", "radial", "sta", "window:spatial", "window:temporal",
                                        "sparge", "predict:mass=0.5", "predict:mass=1", "observe:mass=0.6,refresh=1",
                                        "pattern+predict:p.json,mass=0.4", "oracle:density=0.4", "predict:error=1", "observe:error=1",
