@@ -140,6 +140,7 @@ GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options) {
   request.config = request.recipe.Config();
   CheckSizes(request.config);
   CheckComputeFits(request.recipe);
+  SettleWire(request.recipe);
   CheckModelSizes(request.config, transformer);
   CheckVaeFits(folder, ReadVaeConfig(folder.Config("vae")), transformer);
   CleanPrompt(request.config.negative_prompt);  // throws where it is not UTF-8

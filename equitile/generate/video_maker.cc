@@ -25,7 +25,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   options.rule.threshold = recipe.Number("reuse_threshold");
   options.tiles_vae = recipe.IsOn("vae_tiling");
   options.machine = request.machine;
-  options.wire = ParseDType(recipe.Text("wire"));
+  options.wire = WireOf(recipe);
   return options;
 }
 

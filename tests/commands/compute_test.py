@@ -50,7 +50,10 @@ def decibels(a, b):
     (["--compute", "int4"], "'int4' is not known"), (["--compute", "lineal=int8"], "no part 'lineal'"),
     (["--compute", "vae=int8"], "the VAE computes in f32 or int16"), (["--compute", "linear=int16,linear=int8"], "comes twice"),
     (["--compute", "linear=int16", "--weights", "bf16"], "--weights bf16"), (["--weights", "int16"], "--weights int16"),
-    (["--compute", "linear=int8", "--weights", "int16"], "--weights int16")])
+    (["--compute", "linear=int8", "--weights", "int16"], "--weights int16"),
+    (["--compute", "int16", "--wire", "int8"], "--wire int8"), (["--compute", "int16", "--wire", "f32"], "--wire f32"),
+    (["--compute", "linear=int16", "--wire", "int16"], "--wire int16"),
+    (["--compute", "int8,text=f32,"], "a comma without a part"), (["--compute", "int8,,text=f32"], "a comma without a part")])
 def test_what_does_not_fit_is_refused(generate, given, mention):
     generate("--save-latents", "a.st", *given).must_be_refused(mention)
 
@@ -68,6 +71,33 @@ def test_the_same_bits_on_ranks_and_threads_and_from_a_record(generate, tmp_path
         assert sha256(tmp_path / "b.st") == first, flags
     made(generate("--from", "a.st.json", "--save-latents", "c.st", "-t", 1))
     assert sha256(tmp_path / "c.st") == first
+
+
+def test_the_wire_follows_the_arithmetic(generate, tmp_path):
+    """The equal word is accepted; a record's wire and its arithmetic part ways; what travels is said."""
+    many = ["--ranks", 3, "--planner", "ring", "--cfg-scale", 1, "-t", 1]
+    made(generate("--save-latents", "f32.st", "--wire", "bf16", *many, steps=1))
+    parameters = lambda name: json.loads((tmp_path / f"{name}.st.json").read_text())["parameters"]
+    assert parameters("f32")["wire"] == "bf16"
+    made(generate("--from", "f32.st.json", "--save-latents", "a.st", "--compute", "int8", steps=1))
+    made(generate("--save-latents", "b.st", "--compute", "int8", "--wire", "int8", "--perf-dump-path", "perf.json", *many, steps=1))
+    assert sha256(tmp_path / "a.st") == sha256(tmp_path / "b.st")
+    assert parameters("a")["wire"] == parameters("b")["wire"] == "int8"
+    assert json.loads((tmp_path / "perf.json").read_text())["wire"] == json.loads((tmp_path / "b.st.json").read_text())["run"]["wire"] == "int8"
+    made(generate("--from", "b.st.json", "--save-latents", "c.st", "--compute", "f32", steps=1))
+    assert parameters("c")["wire"] == "f32"
+    generate("--from", "b.st.json", "--save-latents", "d.st", "--wire", "bf16", steps=1).must_be_refused("--wire bf16", "int8")
+
+
+def test_parts_alone_change_nothing_else(generate, tmp_path):
+    said = lambda *flags: json.loads(made(generate("-o", "a.mp4", "--dry-run", "--json", *flags)).out)["compute"]
+    draft = "attention=int8,linear=int8,vae=int16,text=int16"
+    assert said("--quality", "draft") == draft
+    assert said("--quality", "draft", "--compute", "attention=int16") == draft.replace("attention=int8", "attention=int16")
+    assert said("--quality", "draft", "--compute", "f32") == "f32" and said("--compute", "attention=f32") == "f32"
+    made(generate("--compute", "int16", "--save-latents", "a.st", steps=1))
+    changed = said("--from", "a.st.json", "--compute", "linear=int8,text=f32")
+    assert changed == "attention=int16,linear=int8,vae=int16,text=f32"
 
 
 def test_integers_are_close_to_f32_and_int16_is_closer(generate, tmp_path):
