@@ -1,6 +1,6 @@
 #include "equitile/generate/compute_choice.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
@@ -20,6 +20,7 @@ constexpr Part kParts[] = {{"attention", &ComputeChoice::attention},
                            {"vae", &ComputeChoice::vae},
                            {"text", &ComputeChoice::text}};
 
+constexpr const char* kNoLayers = "none";
 constexpr const char* kKnown =
     "use f32, int16 or int8, or parts like attention=int8,linear=int16,text=f32";
 
@@ -100,6 +101,29 @@ FieldType ComputeType() {
 ComputeChoice ComputeOf(const Recipe& recipe) { return ParseComputeChoice(recipe.Text("compute")); }
 
 WeightType IntegerWeights(Compute compute) { return ParseWeightType(ComputeName(compute)); }
+
+WanWeightTypes WeightTypesOf(const Recipe& recipe, WeightType weights) {
+  WanWeightTypes types(weights);
+  const std::string text = recipe.Text("int16_layers");
+  if (weights != WeightType::kInt8 || text == kNoLayers) return types;
+  for (size_t begin = 0, end = 0; end < text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    types.int16.push_back(text.substr(begin, end - begin));
+  }
+  return types;
+}
+
+std::string Int16LayersText(const std::vector<std::string>& names) {
+  return names.empty() ? kNoLayers : fmt::format("{}", fmt::join(names, ","));
+}
+
+std::string StayInt16Text(const Recipe& recipe, const WanConfig& model) {
+  if (ComputeOf(recipe).linear != Compute::kInt8) return "";
+  const std::vector<std::string> names = WeightTypesOf(recipe, WeightType::kInt8).int16;
+  if (names.empty()) return "";
+  return fmt::format("{} of {} layers stay int16: {}", names.size(),
+                     WanWeights::BlockMatrices(model), fmt::join(names, ", "));
+}
 
 void CheckComputeFits(const Recipe& recipe) {
   const ComputeChoice choice = ComputeOf(recipe);

@@ -3,11 +3,14 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "equitile/generate/field_type.h"
 #include "equitile/generate/recipe.h"
 #include "equitile/kernel/compute.h"
 #include "equitile/kernel/weight_type.h"
+#include "equitile/model/wan/wan_config.h"
+#include "equitile/model/wan/wan_weights.h"
 #include "equitile/tensor/dtype.h"
 
 namespace equitile {
@@ -35,6 +38,14 @@ ComputeChoice ComputeOf(const Recipe& recipe);
 
 // The weights of integers, as the arithmetic has them.
 WeightType IntegerWeights(Compute compute);
+
+// How the transformer's matrices are stored, `weights` being what was asked for or chosen: some
+// stay int16 where linear layers compute in int8, as the recipe has found (WanWeights::StayInt16).
+WanWeightTypes WeightTypesOf(const Recipe& recipe, WeightType weights);
+// As the recipe holds their names: with commas, or "none".
+std::string Int16LayersText(const std::vector<std::string>& names);
+// "2 of 42 layers stay int16: blocks.0.ffn.net.2, blocks.3.attn1.to_q"; "" where none does.
+std::string StayInt16Text(const Recipe& recipe, const WanConfig& model);
 
 // Throws InputError where --weights or --wire is given beside an arithmetic that says something
 // else.

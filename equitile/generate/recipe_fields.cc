@@ -80,6 +80,8 @@ bool AttentionIsSparse(const Recipe& recipe) {
   return ParseAttention(recipe.Text("attention")).IsSparse();
 }
 
+bool LinearIsInt8(const Recipe& recipe) { return ComputeOf(recipe).linear == Compute::kInt8; }
+
 std::vector<RecipeField> MakeFields() {
   using Config = GenerationConfig;
   return {
@@ -273,6 +275,12 @@ std::vector<RecipeField> MakeFields() {
        .type = WeightsType(),
        .initial = "auto",
        .help = "weights in memory; auto: as --compute asks, else by free memory"},
+      {.name = "layers that stay int16",
+       .key = "int16_layers",
+       .type = Text(),
+       .where = LinearIsInt8,
+       .since = "0.3.0",
+       .describes = "model"},
       {.name = "vae tiling",
        .flags = "--vae-tiling",
        .key = "vae_tiling",

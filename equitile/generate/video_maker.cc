@@ -14,7 +14,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   PipelineOptions options;
   const Recipe& recipe = request.recipe;
   options.tokenizer = ParseTokenizerKind(recipe.Text("tokenizer"));
-  options.weights = weights;
+  options.weights = WeightTypesOf(recipe, weights);
   const ComputeChoice compute = ComputeOf(recipe);
   options.attention = compute.attention;
   options.vae = compute.vae;
