@@ -27,23 +27,10 @@ int64_t Differences(const std::vector<float>& got, const std::vector<float>& wan
   return count;
 }
 
-// How far `got` is from `want`, in units of what rows that are split may be: weights are rounded
-// against the largest of their chunk, and chunks begin elsewhere. A weight is off by up to half of
-// 1 / WeightTop of that largest, evenly spread (a twelfth of the square), in both runs; a chunk of
-// 128 keys and its largest weigh no more than the row. So a row's number is off by the root of
-// 2 * 128 / 12 units of the values, which are normal, in quadrature with half a step of int8's z
-// (0.55 % of a weight) and the rounding of what travels: six sigmas.
-double SplitFraction(const std::vector<float>& got, const std::vector<float>& want,
-                     Compute compute) {
-  constexpr double kSigmas = 6, kShort = 0x1p-15 * 5;  // of a row's largest: values below 5
-  const double weights = std::sqrt(2 * 128 / 12.0) / WeightTop(compute);
-  const double step = compute == Compute::kInt8 ? 5.5e-3 : 8e-5;
-  const double bound = kSigmas * (std::hypot(weights, step) + kShort);
+double LargestDifference(const std::vector<float>& got, const std::vector<float>& want) {
   double largest = 0;
   for (size_t i = 0; i < want.size(); ++i) {
-    if (got[i] == want[i]) continue;
-    const double off = std::abs(double{got[i]} - double{want[i]});
-    largest = std::max(largest, std::isfinite(off) ? off / bound : HUGE_VAL);
+    if (got[i] != want[i]) largest = std::max(largest, std::abs(double{got[i]} - want[i]));
   }
   return largest;
 }
@@ -97,7 +84,12 @@ TEST_P(ExecutorInIntegers, GivesTheBitsOfOneCall) {
       const Plan plan = MakePlan(planner, test.Masks(), workload.Options(ranks));
       const IntRuns runs = RunOnRanks(workload, plan, ranks, compute);
       if (plan.SplitsRows()) {
-        EXPECT_LT(SplitFraction(runs.result.out, want.out, compute), 1);
+        // Other chunks, so other maxima to round weights by.
+        const double bound = SplitRowBound(test.head_dim, test.grid.kv_tokens, plan.Stages(),
+                                           workload.MaxScore(), workload.MaxValue(), compute);
+        EXPECT_LT(bound, compute == Compute::kInt8 ? 0.12 : 8e-3);
+        EXPECT_LT(LargestDifference(runs.result.out, want.out), bound);
+        EXPECT_LT(LargestDifference(runs.result.lse, want.lse), bound);
       } else {
         EXPECT_EQ(Differences(runs.result.out, want.out), 0);
         EXPECT_EQ(Differences(runs.result.lse, want.lse), 0);

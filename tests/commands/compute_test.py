@@ -129,6 +129,14 @@ def test_a_run_goes_on_only_in_its_own_arithmetic(generate, tmp_path):
     assert sha256(tmp_path / "a.st") == sha256(tmp_path / "whole.st")
 
 
+def test_dry_run_counts_buffers_and_decoding_in_integers(generate):
+    said = {compute: json.loads(made(generate("--compute", compute, "-o", "a.mp4", "--ranks", 3, "--dry-run", "--json", "-W", 256, "-H", 128)).out)
+            for compute in ("f32", "attention=int8", "vae=int16")}
+    attention = {key: value["bytes_per_rank"]["attention"] for key, value in said.items()}
+    assert attention["attention=int8"] < 0.7 * attention["f32"] == 0.7 * attention["vae=int16"]
+    assert said["vae=int16"]["int16_layers"] == []
+
+
 def test_dry_run_knows_memory_and_gain(generate):
     said = {compute: json.loads(made(generate("--compute", compute, "-o", "a.mp4", "--dry-run", "--json")).out)
             for compute in ("f32", "linear=int16", "linear=int8")}
