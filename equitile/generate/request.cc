@@ -76,11 +76,11 @@ void ReadNamedFiles(GenerateRequest& request) {
     }
     recipe.Find("machine_hash", HashText(Hasher().Add(std::string_view(text)).Digest()));
   }
+  recipe.Find("model_fingerprint", HashText(fingerprint));
   if (ComputeOf(recipe).linear == Compute::kInt8) {
     const TensorFiles files = TensorFiles::OpenFolder(request.folder.Part("transformer"));
     recipe.Find("int16_layers", Int16LayersText(WanWeights::StayInt16(files, request.transformer)));
   }
-  recipe.Find("model_fingerprint", HashText(fingerprint));
 }
 
 // What was asked for and will not be seen in the video.

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
@@ -98,6 +99,50 @@ def test_parts_alone_change_nothing_else(generate, tmp_path):
     made(generate("--compute", "int16", "--save-latents", "a.st", steps=1))
     changed = said("--from", "a.st.json", "--compute", "linear=int8,text=f32")
     assert changed == "attention=int16,linear=int8,vae=int16,text=f32"
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """wan-mini in which a layer's inputs are smaller by 64 in one channel, and its weights for them larger: the same videos in f32."""
+    folder = tmp_path / "planted"
+    shutil.copytree(MINI, folder)
+    path, = (folder / "transformer").glob("*.safetensors")
+    data = bytearray(path.read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:8 + length])
+    for name, rows, power in ("to_v.weight", np.s_[70, :], -6), ("to_v.bias", np.s_[70], -6), ("to_out.0.weight", np.s_[:, 70], 6):
+        entry = header[f"blocks.2.attn1.{name}"]
+        assert entry["dtype"] in ("BF16", "F32")
+        kind, bits = (np.uint16, 7) if entry["dtype"] == "BF16" else (np.uint32, 23)
+        begin, end = (8 + length + at for at in entry["data_offsets"])
+        values = np.frombuffer(data[begin:end], kind).reshape(entry["shape"]).copy()
+        values[rows] = np.where(values[rows] & ~kind(1 << 8 * kind().itemsize - 1), values[rows].astype(np.int64) + (power << bits), values[rows])
+        data[begin:end] = values.tobytes()
+    path.write_bytes(data)
+    return folder
+
+
+def test_layers_that_lose_by_int8_stay_int16(equitile, generate, planted, tmp_path):
+    run = lambda *flags: made(equitile("generate", "-m", planted, "-p", "a star", *SMALL, "--steps", 2, "-t", 1, *flags))
+    layer, stays = "blocks.2.attn1.to_out.0", "1 of 42 layers stay int16: blocks.2.attn1.to_out.0"
+    made(generate("--save-latents", "f32.st", "-t", 1))
+    run("--save-latents", "same.st")
+    assert sha256(tmp_path / "same.st") == sha256(tmp_path / "f32.st")
+    said = run("--compute", "int8", "--save-latents", "a.st")
+    assert stays in said.err
+    assert json.loads((tmp_path / "a.st.json").read_text())["parameters"]["int16_layers"] == layer
+    run("--compute", "int8", "--save-latents", "b.st", "--ranks", 3)
+    made(equitile("generate", "--from", "a.st.json", "--save-latents", "c.st", "-t", 2))
+    assert sha256(tmp_path / "a.st") == sha256(tmp_path / "b.st") == sha256(tmp_path / "c.st")
+    assert stays not in run("--compute", "int16", "--save-latents", "d.st").err
+    dry = json.loads(run("--compute", "int8", "-o", "a.mp4", "--dry-run", "--json").out)
+    usual = json.loads(made(generate("--compute", "int8", "-o", "a.mp4", "--dry-run", "--json")).out)
+    assert dry["int16_layers"] == [layer] and usual["int16_layers"] == []
+    more = dry["bytes_per_rank"]["weights_per_node"] - usual["bytes_per_rank"]["weights_per_node"]
+    assert more == pytest.approx(192 * 192, rel=0.05)  # a byte per weight
+    f32 = latents(tmp_path / "f32.st")
+    made(generate("--compute", "int8", "--save-latents", "usual.st", "-t", 1))
+    assert decibels(f32, latents(tmp_path / "a.st")) > decibels(f32, latents(tmp_path / "usual.st")) - 3
 
 
 def test_integers_are_close_to_f32_and_int16_is_closer(generate, tmp_path):
