@@ -56,7 +56,7 @@ void PrintSummary(const GenerationConfig& config, const GenerateTask& task, cons
              DurationText(run["seconds"]["total"].get<double>()), PartsText(run["seconds"]));
 }
 
-// What was left out, where something was.
+// What was left out, where something was, and how evenly ranks shared what was left.
 void PrintSparsity(const Json& run, const std::string& attention, std::FILE* stream) {
   const Json& sparsity = run["sparsity"];
   if (!sparsity["sparse_density"].is_null()) {
@@ -68,6 +68,12 @@ void PrintSparsity(const Json& run, const std::string& attention, std::FILE* str
       fmt::print(stream, ", mass held {:.4f} (5th percentile of lanes {:.4f})",
                  sparsity["mass_held"].get<double>(), sparsity["mass_held_p5"].get<double>());
     fmt::print(stream, "\n");
+    const Json& plans = run["plans"];
+    if (const auto ranks = run["ranks"].get<int64_t>(); ranks > 1)
+      fmt::print(stream, "  {}: ρ {:.3f} ({:.3f} with the plans at hand), {} made, {} kept\n",
+                 Counted(ranks, "rank"), plans["rho_after"].get<double>(),
+                 plans["rho_before"].get<double>(), Counted(plans["made"].get<int64_t>(), "plan"),
+                 plans["kept"].get<int64_t>());
   }
   if (!run["steps_skipped"].empty())
     fmt::print(stream, "  skipped {}\n", Counted(std::ssize(run["steps_skipped"]), "step"));
@@ -129,8 +135,8 @@ class Listening {
       progress_.Clear();
       if (flags_.json) return;
       PrintSummary(request_.config, task, sidecar["run"]);
-      PrintSparsity(sidecar["run"], request_.sparsity.attention.Text(),
-                    FillsStdout(task) ? stderr : stdout);
+      std::FILE* const stream = FillsStdout(task) ? stderr : stdout;
+      PrintSparsity(sidecar["run"], request_.sparsity.attention.Text(), stream);
       if (flags_.verbose) PrintLayouts(sidecar["run"]);
     };
   }

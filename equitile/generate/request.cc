@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
@@ -57,9 +58,7 @@ void ReadNamedFiles(GenerateRequest& request) {
                                                   .model = request.transformer,
                                                   .folder = request.folder.root(),
                                                   .fingerprint = fingerprint});
-  for (const std::string& remark : {chosen.warning, chosen.advice}) {
-    if (!remark.empty()) request.remarks.push_back(remark);
-  }
+  std::ranges::move(chosen.remarks, std::back_inserter(request.remarks));
   if (chosen.hash != 0) recipe.Find("mask_hash", HashText(chosen.hash));
   if (chosen.options.attention.IsSparse())
     recipe.Settle("dense_steps", fmt::format("{}", chosen.options.warm_up.dense_steps));

@@ -8,6 +8,7 @@
 #include "equitile/base/error.h"
 #include "equitile/kernel/pooling.h"
 #include "equitile/sparsity/masks_in_force.h"
+#include "equitile/sparsity/not_finite.h"
 #include "equitile/sparsity/predict_masks.h"
 #include "equitile/sparsity/strip_pool.h"
 
@@ -274,9 +275,7 @@ LaneMasks ErrorMaskMaker::Make(const SelfAttentionCall& call, const Wish& wish) 
   context_.comm->AllReduce(std::span(numbers), Reduce::kSum);  // exact: all others add 0
   double squares = 0;
   for (const int64_t lane : lanes) squares += numbers[static_cast<size_t>(lane)];
-  if (!std::isfinite(squares)) {
-    throw InputError("[sparsity] layer {}: queries, keys or values are not finite", call.layer);
-  }
+  if (!std::isfinite(squares)) throw NotFinite();
   LaneMasks::Parts parts{.blocks = BlockMask(context_.lanes, context_.grid),
                          .token_grid = context_.token_grid,
                          .orders = {},
