@@ -71,7 +71,7 @@ FieldType TokenOrderType() {
 bool LayoutMatters(const Recipe& recipe) {
   const auto ranks = static_cast<int32_t>(recipe.Integer("ranks"));
   if (ranks <= 1) return false;
-  if (recipe.Text("wire") != "f32") return true;
+  if (WireOf(recipe) != DType::kF32) return true;
   return MaySplitRows(ParsePlanner(recipe.Text("planner"), ranks), recipe.Config().Passes(), ranks,
                       recipe.IsOn("reproducible"));
 }
@@ -79,6 +79,8 @@ bool LayoutMatters(const Recipe& recipe) {
 bool AttentionIsSparse(const Recipe& recipe) {
   return ParseAttention(recipe.Text("attention")).IsSparse();
 }
+
+bool LinearIsInt8(const Recipe& recipe) { return ComputeOf(recipe).linear == Compute::kInt8; }
 
 std::vector<RecipeField> MakeFields() {
   using Config = GenerationConfig;
@@ -197,12 +199,13 @@ std::vector<RecipeField> MakeFields() {
        .key = "attention",
        .type = AttentionType(),
        .initial = "dense",
-       .help = "dense, observe, predict, pattern[:FILE], pattern+predict[:FILE], mask:FILE, svg, "
-               "radial, sta[:FILE], static:FILE, sparge, window:spatial, window:temporal, oracle; "
-               "with dials as in predict:error=0.01,refresh=4 or observe:error=0.01,at=STEP; by mass "
-               "instead of error: predict:mass=0.95,min=0.05,refresh=1,guard=0, observe:mass=0.99; "
-               "both: tail=mean; predict:FILE, observe:FILE and pattern+predict weigh errors of "
-               "layers by the pattern file (one without weights has masses)"},
+       .help =
+           "dense, observe, predict, pattern[:FILE], pattern+predict[:FILE], mask:FILE, svg, "
+           "radial, sta[:FILE], static:FILE, sparge, window:spatial, window:temporal, oracle; "
+           "with dials as in predict:error=0.01,refresh=4 or observe:error=0.01,at=STEP; by mass "
+           "instead of error: predict:mass=0.95,min=0.05,refresh=1,guard=0, observe:mass=0.99; "
+           "both: tail=mean; predict:FILE, observe:FILE and pattern+predict weigh errors of "
+           "layers by the pattern file (one without weights has masses)"},
       {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
       {.name = "number of dense steps",
        .flags = "--dense-steps",
@@ -264,13 +267,20 @@ std::vector<RecipeField> MakeFields() {
        .initial = "f32",
        .since = "0.3.0",
        .help = "f32, int16 (near-lossless) or int8 (faster, coarser), or parts like "
-               "linear=int16,text=f32: attention, linear, vae (not int8), text"},
+               "linear=int16,text=f32: attention, linear, vae (not int8), text; parts alone leave "
+               "the others as --quality or --from has them"},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",
        .type = WeightsType(),
        .initial = "auto",
        .help = "weights in memory; auto: as --compute asks, else by free memory"},
+      {.name = "layers that stay int16",
+       .key = "int16_layers",
+       .type = Text(),
+       .where = LinearIsInt8,
+       .since = "0.3.0",
+       .describes = "model"},
       {.name = "vae tiling",
        .flags = "--vae-tiling",
        .key = "vae_tiling",
@@ -301,10 +311,10 @@ std::vector<RecipeField> MakeFields() {
       {.name = "wire",
        .flags = "--wire",
        .key = "wire",
-       .type = Word({"f32", "bf16"}),
+       .type = Word({"f32", "bf16", "int16", "int8"}),
        .initial = "f32",
        .where = LayoutMatters,
-       .help = "numbers between ranks"},
+       .help = "numbers between ranks; integers travel as attention computes in them"},
       {.name = "reuse threshold",
        .flags = "--reuse-threshold",
        .key = "reuse_threshold",

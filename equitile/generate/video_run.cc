@@ -101,7 +101,9 @@ class RankRun {
     const int64_t head_dim = request_.transformer.head_dim;
     listener_.remark(ComputeGainText(compute, request_.machine
                                                   ? GainOf(*request_.machine, head_dim, compute)
-                                                  : MeasureGain(pool_, head_dim, compute)));
+                                                  : MeasureGain(head_dim, compute)));
+    if (const std::string stay = StayInt16Text(recipe_, request_.transformer); !stay.empty())
+      listener_.remark(stay);
   }
 
   // As a checkpoint has them, else as is best.

@@ -57,6 +57,20 @@ def latents(generate, tmp_path, *args):
     return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest()
 
 
+@pytest.mark.parametrize("compute", ["int16", "int8"])
+@pytest.mark.parametrize("attention", ["predict:error=0.1", "observe:error=0.1", "svg", "pattern+predict:w.json,error=0.2"])
+def test_integers_give_the_same_bits_on_any_ranks(equitile, tmp_path, attention, compute):
+    """Latents, frames and file, with every kind of source that looks at tokens."""
+    if ".json" in attention:
+        pattern_file(equitile, tmp_path)
+    outcome = equitile("verify", *FLAGS[:-1], 3, "--dense-steps", 1, "--attention", attention, "--compute", compute, "--ranks", "1,2,3,5,8",
+                       "--json", EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0, outcome.err
+    cases = json.loads(outcome.out)["cases"]
+    assert [case["ranks"] for case in cases if case["what"] == "latents"] == [1, 2, 3, 5, 8]
+    assert all(case["promise"] == "same_bits" and case["different"] == 0 for case in cases)
+
+
 @pytest.mark.parametrize("attention", SOURCES)
 def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attention):
     if ".json" in attention:
