@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 
@@ -282,3 +283,25 @@ def test_what_cannot_be_used_is_refused_in_one_line(call, word):
     with pytest.raises(ValueError) as error:
         call()
     assert word in str(error.value) and "\n" not in str(error.value)
+
+
+def test_plans_know_the_arithmetic(tmp_path):
+    """Its rates, and the bytes that travel; a machine without them is warned about."""
+    mask = np.tril(np.ones((8, 16, 16), bool))
+    f32, int8 = (equitile.plan(mask, 4, "ulysses", compute=compute, head_dim=64) for compute in ("f32", "int8"))
+    assert int8.bytes_max < 0.4 * f32.bytes_max and int8.rho == f32.rho
+    rate = {"head_dim": 64, "block": 64, "dtype": "f32", "gflops": 50.0, "row_seconds": 0.0}
+    machine = {"version": 1, "target": "avx2", "threads": 1, "peak_gflops": 100.0, "pack_bytes_per_second": 0.0, "kernel": [rate], "links": []}
+    with pytest.warns(UserWarning, match="no rates of attention in int8"):
+        slow = equitile.plan(mask, 4, "ulysses", compute="int8", head_dim=64, machine=machine)
+    machine["kernel"].append({**rate, "dtype": "int8", "gflops": 150.0})
+    fast = equitile.plan(mask, 4, "ulysses", compute="int8", head_dim=64, machine=machine)
+    assert fast.predicted_compute == pytest.approx(slow.predicted_compute / 3, rel=1e-6)
+    with pytest.raises(ValueError, match="int4"):
+        equitile.plan(mask, 4, compute="int4")
+
+
+def test_numpy_2_is_refused_where_it_would_be_misread():
+    code = "import numpy; numpy.__version__ = '2.1.0'; import equitile; print('imported')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.stdout == "imported\n" or "does not know NumPy 2.1.0; use numpy<2" in done.stderr.splitlines()[-1], done.stderr

@@ -57,7 +57,7 @@ void PrintSummary(const GenerationConfig& config, const GenerateTask& task, cons
              DurationText(run["seconds"]["total"].get<double>()), PartsText(run["seconds"]));
 }
 
-// What was left out, where something was.
+// What was left out, where something was, and how evenly ranks shared what was left.
 void PrintSparsity(const Json& run, const std::string& attention, std::FILE* stream) {
   const Json& sparsity = run["sparsity"];
   if (!sparsity["sparse_density"].is_null()) {
@@ -69,6 +69,12 @@ void PrintSparsity(const Json& run, const std::string& attention, std::FILE* str
       fmt::print(stream, ", mass held {:.4f} (5th percentile of lanes {:.4f})",
                  sparsity["mass_held"].get<double>(), sparsity["mass_held_p5"].get<double>());
     fmt::print(stream, "\n");
+    const Json& plans = run["plans"];
+    if (const auto ranks = run["ranks"].get<int64_t>(); ranks > 1)
+      fmt::print(stream, "  {}: ρ {:.3f} ({:.3f} with the plans at hand), {} made, {} kept\n",
+                 Counted(ranks, "rank"), plans["rho_after"].get<double>(),
+                 plans["rho_before"].get<double>(), Counted(plans["made"].get<int64_t>(), "plan"),
+                 plans["kept"].get<int64_t>());
   }
   if (!run["steps_skipped"].empty())
     fmt::print(stream, "  skipped {}\n", Counted(std::ssize(run["steps_skipped"]), "step"));
@@ -84,6 +90,11 @@ void PrintLayouts(const Json& run) {
   const Json& plans = run["plans"];
   fmt::print(stderr, "plans: {} made, {} kept, {:.3f} s\n", plans["made"].get<int64_t>(),
              plans["kept"].get<int64_t>(), plans["seconds"].get<double>());
+  const Json& attention = run["attention"];
+  fmt::print(stderr, "masks: {:.3f} s, {:.1f} MB sent; attention: {:.3f} s, {:.1f} MB sent\n",
+             attention["mask_seconds"].get<double>(),
+             1e-6 * attention["mask_bytes_sent"].get<double>(), attention["seconds"].get<double>(),
+             1e-6 * attention["bytes_sent"].get<double>());
 }
 
 std::string ModelName(const CheckpointFolder& folder) {
@@ -142,8 +153,8 @@ class Listening {
       progress_.Clear();
       if (flags_.json) return;
       PrintSummary(request_.config, task, sidecar["run"]);
-      PrintSparsity(sidecar["run"], request_.sparsity.attention.Text(),
-                    FillsStdout(task) ? stderr : stdout);
+      std::FILE* const stream = FillsStdout(task) ? stderr : stdout;
+      PrintSparsity(sidecar["run"], request_.sparsity.attention.Text(), stream);
       if (flags_.verbose) PrintLayouts(sidecar["run"]);
     };
   }

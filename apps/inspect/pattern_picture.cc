@@ -9,6 +9,7 @@
 #include "apps/cli/html.h"
 #include "apps/cli/page_style.h"
 #include "apps/cli/pattern_text.h"
+#include "apps/inspect/pixel_text.h"
 
 namespace equitile {
 namespace {
@@ -71,6 +72,62 @@ td { min-width: 20px; height: 20px; border-radius: 3px; color: #14181f; text-sha
 <main>
 )html";
 
+// Where everything of the picture is, in pixels: a title, numbers of heads, a row of cells per
+// layer with its number, the modes' names; the ranges side by side.
+struct PatternPlaces {
+  static constexpr int64_t kCell = 20, kStep = kCell + 1, kEdge = 12;
+
+  explicit PatternPlaces(const PatternFile& file)
+      : layers(file.Layers()), heads(file.Heads()), ranges(std::ssize(file.ranges)) {
+    legend = kEdge;
+    for (const HeadMode mode : kHeadModes)
+      legend += kStep + kEdge / 2 + text.Width(HeadModeName(mode)) + kEdge;
+    // A few heads are narrower than what stands above them.
+    across = std::max(heads * kStep, text.Width("sigma 0.0000 to 0.0000"));
+  }
+
+  int64_t Labels() const { return text.Width("layer 000") + kEdge / 2; }
+  int64_t Left(int64_t range) const {
+    return kEdge + Labels() + range * (across + kEdge + Labels());
+  }
+  int64_t HeadNumbersTop() const { return kEdge + text.Height() + kEdge; }
+  int64_t Top(int64_t layer) const {
+    return HeadNumbersTop() + text.Height() + kEdge / 2 + layer * kStep;
+  }
+  int64_t LegendTop() const { return Top(layers) + kEdge; }
+  int64_t Height() const { return LegendTop() + kCell + kEdge; }
+  int64_t Width() const { return std::max(Left(ranges - 1) + across + kEdge, legend); }
+
+  PixelText text;
+  int64_t layers, heads, ranges, across = 0, legend = 0;
+};
+
+// left: of the cells.
+void PaintAxes(const PatternPlaces& places, int64_t left, RgbImage& image) {
+  const PixelText text;
+  const auto before_cells = [&](const std::string& label, int64_t y) {
+    text.Draw(label, y, left - places.kEdge / 2 - text.Width(label), image);
+  };
+  before_cells("head", places.HeadNumbersTop());
+  for (int64_t head = 0; head < places.heads; ++head) {
+    const std::string number = fmt::format("{}", head);
+    text.Draw(number, places.HeadNumbersTop(),
+              left + head * places.kStep + (places.kCell - text.Width(number)) / 2, image);
+  }
+  for (int64_t layer = 0; layer < places.layers; ++layer)
+    before_cells(fmt::format("{}{}", layer == 0 ? "layer " : "", layer),
+                 places.Top(layer) + (places.kCell - text.Height()) / 2);
+}
+
+void PaintHead(const PatternHead& head, int64_t y, int64_t x, RgbImage& image) {
+  constexpr int64_t kCell = PatternPlaces::kCell;
+  const bool is_dark = head.pattern.mode == HeadMode::kSkip;
+  const PixelText text{.color = is_dark ? Rgb{255, 255, 255} : Rgb{20, 24, 31}};
+  const std::string sign(1, LookOf(head.pattern.mode).sign);
+  FillBox(y, x, kCell, kCell, CellColor(head), image);
+  text.Draw(sign, y + (kCell - text.Height()) / 2, x + (kCell - text.Width(sign)) / 2, image);
+}
+
 }  // namespace
 
 char ModeSign(HeadMode mode) { return LookOf(mode).sign; }
@@ -94,25 +151,31 @@ std::string DrawModeLegend(const Terminal& terminal) {
 }
 
 RgbImage PaintPattern(const PatternFile& file) {
-  constexpr int64_t kCell = 14, kLine = 1, kGap = 12;
-  constexpr uint8_t kGray = 200;
-  const int64_t step = kCell + kLine, across = file.Heads() * step + kLine;
-  const auto ranges = std::ssize(file.ranges);
+  const PatternPlaces places(file);
   RgbImage image;
-  image.height = file.Layers() * step + kLine;
-  image.width = ranges * (across + kGap) - kGap;
-  image.pixels.assign(static_cast<size_t>(image.height * image.width * 3), kGray);
-  for (int64_t y = 0; y < image.height; ++y) {
-    for (int64_t x = 0; x < image.width; ++x) {
-      const int64_t inside = x % (across + kGap);
-      uint8_t* pixel = &image.pixels[static_cast<size_t>((y * image.width + x) * 3)];
-      if (inside >= across) std::fill_n(pixel, 3, 255);
-      if (inside >= across || y % step < kLine || inside % step < kLine) continue;
-      const PatternRange& range = file.ranges[static_cast<size_t>(x / (across + kGap))];
-      const auto color = CellColor(
-          range.layers[static_cast<size_t>(y / step)][static_cast<size_t>(inside / step)]);
-      std::copy(color.begin(), color.end(), pixel);
+  image.height = places.Height();
+  image.width = places.Width();
+  image.pixels.assign(static_cast<size_t>(image.height * image.width * 3), 255);
+  const PixelText text;
+  for (size_t i = 0; i < file.ranges.size(); ++i) {
+    const PatternRange& range = file.ranges[i];
+    const int64_t left = places.Left(static_cast<int64_t>(i));
+    text.Draw(fmt::format("sigma {:g} to {:g}", range.high, range.low), places.kEdge, left, image);
+    PaintAxes(places, left, image);
+    for (int64_t layer = 0; layer < file.Layers(); ++layer) {
+      const auto& heads = range.layers[static_cast<size_t>(layer)];
+      for (int64_t head = 0; head < file.Heads(); ++head)
+        PaintHead(heads[static_cast<size_t>(head)], places.Top(layer), left + head * places.kStep,
+                  image);
     }
+  }
+  int64_t x = places.kEdge;
+  for (const HeadMode mode : kHeadModes) {
+    PaintHead({.pattern = {.mode = mode}}, places.LegendTop(), x, image);
+    x += places.kStep + places.kEdge / 2;
+    text.Draw(HeadModeName(mode), places.LegendTop() + (places.kCell - text.Height()) / 2, x,
+              image);
+    x += text.Width(HeadModeName(mode)) + places.kEdge;
   }
   return image;
 }

@@ -17,7 +17,8 @@ char ModeSign(HeadMode mode);  // 'F', '-', 'D', 'M', 'S', 'o'
 std::string DrawPattern(const PatternRange& range, const Terminal& terminal);
 std::string DrawModeLegend(const Terminal& terminal);
 
-// The ranges side by side, layers down, heads across, with gray lines between.
+// The ranges side by side, layers down, heads across, with numbers, signs and a legend; the
+// stronger the colour, the denser.
 RgbImage PaintPattern(const PatternFile& file);
 
 // A page that asks the network for nothing. A cell's darkness is its density; pointing at it tells

@@ -1,7 +1,13 @@
 #include "apps/plan/plan_request.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+
 #include "apps/cli/flags.h"
+#include "apps/cli/ranks.h"
 #include "equitile/base/error.h"
+#include "equitile/exec/wire.h"
 #include "equitile/io/density_profile.h"
 #include "equitile/io/machine_file.h"
 #include "equitile/pattern/synthetic_mask.h"
@@ -96,6 +102,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
       ->capture_default_str();
   AddNumber(app, "--head-dim", flags.head_dim, {.min = 1, .max = 1 << 16},
             "values per token and head");
+  AddChoice(app, "--compute", flags.compute, {"f32", "int16", "int8"},
+            "arithmetic of attention: its rates, and what travels");
   AddNumber(app, "--block", flags.block, {.min = kMinBlockTokens, .max = kMaxBlockTokens},
             "tokens per block, for a mask that does not say; default: 64");
   AddNumber(app, "--batch", flags.batch, {.min = 1, .max = 1 << 16},
@@ -172,10 +180,14 @@ PlanOptions OptionsOf(const PlanFlags& flags, const BlockGrid& grid) {
                          : flags.dbsp_balance == "blocks" ? DbspBalance::kBlocks
                                                           : DbspBalance::kBoth;
   Cluster& cluster = options.cluster;
-  cluster.wire.head_dim = flags.head_dim;
+  cluster.wire = WireFormatOf(flags.head_dim, DType::kF32, ParseCompute(flags.compute));
   if (!flags.machine.empty()) {
     const Machine machine = ReadMachineFile(flags.machine);
-    ApplyMachine(machine, grid, options);
+    if (const std::string missing = MissingRates(machine, flags.machine, flags.compute);
+        !missing.empty() && IsFirstProcess()) {
+      fmt::print(stderr, "equitile: {}\n", missing);
+    }
+    ApplyMachine(machine, grid, options, flags.compute);
     if (std::ssize(machine.node_of) == options.ranks) SetNodes(machine.node_of, cluster);
   }
   if (flags.kernel_gflops) cluster.gflops = *flags.kernel_gflops;

@@ -163,8 +163,10 @@ std::string StepsText(const std::optional<int64_t>& first, const std::optional<i
   return first == last ? fmt::format("{}", *first) : fmt::format("{}-{}", *first, *last);
 }
 
-bool AreAlike(const PlannedStep& a, const PlannedStep& b) {
-  return a.layers == b.layers && a.density == b.density && a.plans == b.plans;
+// Whether b follows a, with the same figures. Steps that a run skipped have no masks.
+bool GoesOn(const PlannedStep& a, const PlannedStep& b) {
+  return a.step && b.step && *b.step == *a.step + 1 && a.layers == b.layers &&
+         a.density == b.density && a.plans == b.plans;
 }
 
 std::string StepsTable(const FolderReport& report, const Groups& groups,
@@ -182,7 +184,7 @@ std::string StepsTable(const FolderReport& report, const Groups& groups,
                {"moved", options.wide}});
   for (size_t i = 0; i < steps.size();) {
     size_t end = i + 1;
-    while (end < steps.size() && AreAlike(steps[i], steps[end])) ++end;
+    while (end < steps.size() && GoesOn(steps[end - 1], steps[end])) ++end;
     const std::optional<double> baseline = BaselineSeconds(steps[i].plans, options);
     for (const auto& group : groups) {
       const bool is_first = &group == &groups.front();

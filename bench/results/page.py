@@ -190,7 +190,8 @@ def oracle_section(data):
 def cluster_section(data):
     text = ("## On the simulated cluster\n\n" + about(data) + "\nA step, computing measured on one core, 100 Gb/s ([what that means](../simulator.md)). *Gain* is the step of a layout over that of `auto`; *possible* what "
             f"the two ρ alone would give, (rest + attention·ρ) / (rest + attention·ρ of auto); asked is {data['bound']} of it. With wan-mini prediction and planning are part of the "
-            "step: means over whole cycles from one making of masks to the next, every four steps (`predict`) or in each (`refresh=1`). With the densities of Wan2.1 1.3B a layer is 8192 tokens with the rest of 1.3B, attention the mean over layers of the profile. Which blocks a head keeps is drawn ([how](../../models/profiles/README.md)).\n")
+            "step: means over whole cycles from one making of masks to the next, every four steps (`predict`) or in each (`refresh=1`). With the densities of Wan2.1 1.3B no whole step runs: attention of six of its 30 layers (8192 tokens, step 25) is timed layout by layout, without prediction and planning, and to its mean is added the rest of a layer of that shape, timed on one core and divided by the ranks. "
+            "Which blocks a head keeps is drawn ([how](../../models/profiles/README.md)). Where a row misses what is asked, [0013](../design/0013-reuse.md#measured) tells where the time goes and what was tried.\n")
     for run in data["runs"]:
         rows = [[f"`{one['layout']}`", number(one["rho"], 3), number(one["speedup"], 2), number(one["gain"], 3), number(one["possible"], 3),
                  number(one["asked"], 3), "" if one["layout"] == "auto" else verdict(one["gain"] >= one["asked"])] for one in run["layouts"]]

@@ -1,10 +1,15 @@
 #include "equitile/generate/attention_choice.h"
 
+#include <fmt/ranges.h>
+
+#include <utility>
+
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/pattern_file.h"
 #include "equitile/model/sampling/denoise.h"
+#include "equitile/sparsity/static_masks.h"
 
 namespace equitile {
 namespace {
@@ -131,6 +136,42 @@ std::string WhyItSavesLittle(const PatternFile& file, std::string_view name) {
                      file.predicted_speedup, why);
 }
 
+void Remark(std::string remark, ChosenSparsity& chosen) {
+  if (!remark.empty()) chosen.remarks.push_back(std::move(remark));
+}
+
+// A dial without its value, or a value without its dial, is taken for a file.
+void CheckFileIsThere(const AttentionSpec& spec) {
+  const std::string_view dials = DialsOf(spec.kind);
+  std::error_code ignored;
+  if (dials.empty() || spec.file.empty() || std::filesystem::exists(spec.file, ignored)) return;
+  throw InputError("--attention {}: there is no file {}; dials, each as NAME=VALUE, are {}",
+                   spec.Text(), spec.file, dials);
+}
+
+// What leaves nothing out, "" where something may be.
+std::string WhyItIsDense(const SparsityOptions& options, const SparsityUse& use) {
+  const AttentionSpec& spec = options.attention;
+  const int64_t steps = use.config.steps - (options.warm_up.dense_last_step ? 1 : 0);
+  if (spec.kind == AttentionKind::kObserve && options.ObservedStep() + 1 >= steps) {
+    return fmt::format("--attention {}: step {} of {} is observed, so that no step uses its masks",
+                       spec.Text(), options.ObservedStep() + 1, use.config.steps);
+  }
+  if (spec.kind != AttentionKind::kSta || !spec.file.empty()) return "";
+  const TokenGrid grid = VideoGrid(use.model, use.config);
+  const SlidingTileOptions tiles = SlidingTilesOfDensity(grid, spec.density);
+  const StaticMaskPlace place{.lanes = {.batch = 1, .heads = 1},
+                              .grid = grid,
+                              .block_tokens = options.GridFor(grid.Tokens()).block_tokens};
+  if (SlidingTileMasks(place, tiles).blocks().Density() < 1) return "";
+  return fmt::format(
+      "--attention {}: windows of {} tiles of {} tokens (frames, height, width) see all of "
+      "{}x{}x{} "
+      "tokens: this is dense",
+      spec.Text(), fmt::join(tiles.window, "x"), fmt::join(tiles.tile, "x"), grid.frames,
+      grid.height, grid.width);
+}
+
 // attention: what the recipe says.
 void ReadPattern(const SparsityUse& use, const std::string& attention, ChosenSparsity& chosen) {
   AttentionSpec& spec = chosen.options.attention;
@@ -147,14 +188,17 @@ void ReadPattern(const SparsityUse& use, const std::string& attention, ChosenSpa
   }
   const std::string text = ReadTextFile(path);
   auto file = std::make_shared<const PatternFile>(ParsePatternFile(text, path.string()));
-  chosen.warning = CheckPatternFits(*file,
-                                    {.model = use.fingerprint,
-                                     .layers = use.model.layers,
-                                     .heads = use.model.heads,
-                                     .grid = VideoGrid(use.model, use.config)},
-                                    path.string());
+  const TokenGrid grid = VideoGrid(use.model, use.config);
+  Remark(CheckPatternFits(*file,
+                          {.model = use.fingerprint,
+                           .layers = use.model.layers,
+                           .heads = use.model.heads,
+                           .grid = grid,
+                           .block_tokens = chosen.options.GridFor(grid.Tokens()).block_tokens},
+                          path.string()),
+         chosen);
   spec = ParseAttention(attention, !file->error_weights.empty());
-  if (NeedsPattern(spec)) chosen.advice = WhyItSavesLittle(*file, path.string());
+  if (NeedsPattern(spec)) Remark(WhyItSavesLittle(*file, path.string()), chosen);
   chosen.hash = Hasher().Add(std::string_view(text)).Digest();
   chosen.options.pattern = std::move(file);
 }
@@ -176,12 +220,14 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
                      .dense_last_step = recipe.IsOn("dense_last_step")};
   options.share_passes = recipe.IsOn("share_passes");
   options.cache_bound = ParseCache(recipe.Text("cache"));
+  CheckFileIsThere(options.attention);
   if (options.attention.ReadsMasks()) {
     options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
   } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
     ReadPattern(use, recipe.Text("attention"), chosen);
   }
   CheckSparsity(options, config.steps, model.layers);
+  Remark(WhyItIsDense(options, use), chosen);
   return chosen;
 }
 

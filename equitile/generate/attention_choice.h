@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "equitile/generate/field_type.h"
 #include "equitile/generate/recipe.h"
@@ -23,9 +24,9 @@ std::filesystem::path AttentionFile(const std::string& attention);  // "" where 
 
 struct ChosenSparsity {
   SparsityOptions options;
-  uint64_t hash = 0;    // of what the files hold; 0 without files
-  std::string warning;  // in one line; "": none
-  std::string advice;   // the same: why it is hardly worth it
+  uint64_t hash = 0;  // of what the files hold; 0 without files
+  // Each in one line: what fits badly, what does nothing, why it is hardly worth it.
+  std::vector<std::string> remarks;
 };
 
 struct SparsityUse {

@@ -23,9 +23,12 @@ Json FifthPercentileOf(std::vector<double> values) {
 
 Json AttentionTotals(const LayerAttention& attention) {
   const RunStats totals = attention.Totals();
-  double masks = 0, watch = 0;
+  double masks = 0, plans = 0, watch = 0;
+  int64_t mask_bytes = 0;
   for (const LayerRecord& record : attention.records()) {
     masks += record.mask_seconds;
+    mask_bytes += record.mask_bytes_sent;
+    plans += record.plan_seconds;
     watch += record.watch_seconds;
   }
   return {{"runs", attention.records().size()},
@@ -33,11 +36,12 @@ Json AttentionTotals(const LayerAttention& attention) {
           {"compute_seconds", totals.compute_seconds},
           {"pack_seconds", totals.pack_seconds},
           {"wait_seconds", totals.wait_seconds},
-          {"plan_seconds", attention.PlanSeconds()},
+          {"plan_seconds", plans},
           {"mask_seconds", masks},
           {"watch_seconds", watch},
           {"bytes_sent", totals.bytes_sent},
           {"bytes_received", totals.bytes_received},
+          {"mask_bytes_sent", mask_bytes},
           {"buffer_bytes", totals.buffer_bytes}};
 }
 
@@ -48,6 +52,25 @@ Json AttentionLayouts(const LayerAttention& attention) {
         {{"planner", layer.planner}, {"rho", layer.rho_after}, {"density", layer.density}});
   }
   return layouts;
+}
+
+Json PlansSummary(const LayerAttention& attention) {
+  int64_t made = 0, calls = 0;
+  double seconds = 0, before = 0, after = 0;
+  for (const LayerRecord& record : attention.records()) {
+    if (record.planner == kNoPlanner) continue;
+    ++calls;
+    made += record.plan_made ? 1 : 0;
+    seconds += record.plan_seconds;
+    before += record.rho_before;
+    after += record.rho_after;
+  }
+  const auto mean = [&](double sum) { return calls > 0 ? sum / static_cast<double>(calls) : 1.0; };
+  return {{"made", made},
+          {"kept", calls - made},
+          {"seconds", seconds},
+          {"rho_before", mean(before)},
+          {"rho_after", mean(after)}};
 }
 
 Json SparsitySummary(const LayerAttention& attention) {
@@ -92,14 +115,24 @@ Json AttentionCalls(const LayerAttention& attention) {
                      {"rho_before", r.rho_before},
                      {"rho_after", r.rho_after},
                      {"mask_seconds", r.mask_seconds},
+                     {"mask_bytes_sent", r.mask_bytes_sent},
                      {"watch_seconds", r.watch_seconds},
                      {"plan_seconds", r.plan_seconds},
                      {"attention_seconds", r.run.seconds},
                      {"compute_seconds", r.run.compute_seconds},
                      {"pack_seconds", r.run.pack_seconds},
-                     {"wait_seconds", r.run.wait_seconds}});
+                     {"wait_seconds", r.run.wait_seconds},
+                     {"bytes_sent", r.run.bytes_sent}});
   }
   return calls;
+}
+
+std::vector<double> AttentionSecondsOfSteps(const LayerAttention& attention, int64_t steps) {
+  std::vector<double> seconds(static_cast<size_t>(steps), 0.0);
+  for (const LayerRecord& record : attention.records()) {
+    if (record.step < steps) seconds[static_cast<size_t>(record.step)] += record.Seconds();
+  }
+  return seconds;
 }
 
 }  // namespace equitile

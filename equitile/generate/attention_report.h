@@ -15,6 +15,10 @@ Json AttentionTotals(const LayerAttention& attention);
 // Of each layer, as it ran last.
 Json AttentionLayouts(const LayerAttention& attention);
 
+// Plans made and kept, seconds of choosing and lowering them, and mean ρ of the plan at hand when
+// masks came and of the one that was run.
+Json PlansSummary(const LayerAttention& attention);
+
 // What was kept: mean density over all computed layers and over those that were not dense, the
 // first step (counted from 1) that was not, with its sigma, and where it was measured the mass that
 // was held: mean and fifth percentile over lanes of all calls.
@@ -22,5 +26,8 @@ Json SparsitySummary(const LayerAttention& attention);
 
 // Everything, one entry per step and layer.
 Json AttentionCalls(const LayerAttention& attention);
+
+// [steps] of all layers: masks, looking on, plans and attention.
+std::vector<double> AttentionSecondsOfSteps(const LayerAttention& attention, int64_t steps);
 
 }  // namespace equitile

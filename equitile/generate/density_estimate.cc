@@ -50,7 +50,10 @@ class Estimator {
       known.attention.kind = AttentionKind::kPattern;
     if (AreKnown(known.attention.kind)) source_ = MakeMaskSource(known, context_);
     double low = 0, high = 0, sparse = 0, skipped = 0;
+    int64_t steps = 0;
     for (int32_t step = 0; step < context_.Steps(); ++step) {
+      if (IsSkipped(step)) continue;
+      ++steps;
       for (int32_t layer = 0; layer < context_.layers; ++layer) {
         const DensityEstimate call = IsDense(step, layer) ? DensityEstimate{} : OfCall(step, layer);
         low += call.low;
@@ -59,7 +62,7 @@ class Estimator {
         skipped += call.skipped;
       }
     }
-    const auto calls = static_cast<double>(context_.Steps() * context_.layers);
+    const auto calls = static_cast<double>(steps * context_.layers);
     estimate_.low = low / calls;
     estimate_.high = high / calls;
     estimate_.sparse_calls = sparse / calls;
@@ -76,6 +79,11 @@ class Estimator {
     const std::optional<int64_t>& refresh = options_.attention.refresh;
     if (options_.attention.error) return since <= 0;
     return since <= 0 || (refresh && since % (*refresh + 1) == 0);
+  }
+
+  // As the run was that wrote the masks.
+  bool IsSkipped(int32_t step) const {
+    return options_.masks && !IsDense(step, 0) && !options_.masks->HasStep(step);
   }
 
   bool CanLeaveOut(const AttentionSpec& spec) const {
@@ -97,9 +105,11 @@ class Estimator {
       case AttentionKind::kObserve:
         return {.low = CanLeaveOut(spec) ? Least() : 1, .high = 1};
       case AttentionKind::kPatternPredict: {
-        const double skipped = Skipped(step, layer);
-        return {.low = std::max(DensityOf(step, layer), (1 - skipped) * Least()),
-                .high = 1 - skipped,
+        const double skipped = Skipped(step, layer), most = 1 - skipped;
+        // Modes bind by mass alone; by error all that they say is which heads are skipped.
+        const double modes = spec.error ? 0 : DensityOf(step, layer);
+        return {.low = CanLeaveOut(spec) ? std::max(modes, most * Least()) : most,
+                .high = most,
                 .skipped = skipped};
       }
       case AttentionKind::kSvg:

@@ -69,7 +69,7 @@ FieldType TokenOrderType() {
 bool LayoutMatters(const Recipe& recipe) {
   const auto ranks = static_cast<int32_t>(recipe.Integer("ranks"));
   if (ranks <= 1) return false;
-  if (recipe.Text("wire") != "f32") return true;
+  if (WireOf(recipe) != DType::kF32) return true;
   return MaySplitRows(ParsePlanner(recipe.Text("planner"), ranks), recipe.Config().Passes(), ranks,
                       recipe.IsOn("reproducible"));
 }
@@ -77,6 +77,8 @@ bool LayoutMatters(const Recipe& recipe) {
 bool AttentionIsSparse(const Recipe& recipe) {
   return ParseAttention(recipe.Text("attention")).IsSparse();
 }
+
+bool LinearIsInt8(const Recipe& recipe) { return ComputeOf(recipe).linear == Compute::kInt8; }
 
 std::vector<RecipeField> MakeFields() {
   using Config = GenerationConfig;
@@ -265,13 +267,20 @@ std::vector<RecipeField> MakeFields() {
        .initial = "f32",
        .since = "0.3.0",
        .help = "f32, int16 (near-lossless) or int8 (faster, coarser), or parts like "
-               "linear=int16,text=f32: attention, linear, vae (not int8), text"},
+               "linear=int16,text=f32: attention, linear, vae (not int8), text; parts alone leave "
+               "the others as --quality or --from has them"},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",
        .type = WeightsType(),
        .initial = "auto",
        .help = "weights in memory; auto: as --compute asks, else by free memory"},
+      {.name = "layers that stay int16",
+       .key = "int16_layers",
+       .type = Text(),
+       .where = LinearIsInt8,
+       .since = "0.3.0",
+       .describes = "model"},
       {.name = "vae tiling",
        .flags = "--vae-tiling",
        .key = "vae_tiling",
@@ -302,10 +311,10 @@ std::vector<RecipeField> MakeFields() {
       {.name = "wire",
        .flags = "--wire",
        .key = "wire",
-       .type = Word({"f32", "bf16"}),
+       .type = Word({"f32", "bf16", "int16", "int8"}),
        .initial = "f32",
        .where = LayoutMatters,
-       .help = "numbers between ranks"},
+       .help = "numbers between ranks; integers travel as attention computes in them"},
       {.name = "reuse threshold",
        .flags = "--reuse-threshold",
        .key = "reuse_threshold",

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
@@ -49,19 +50,6 @@ uint64_t Fingerprint(const CheckpointFolder& folder) {
   return hasher.Digest();
 }
 
-// What a machine file does not know and the arithmetic needs; "" where nothing is missing.
-std::string MissingRate(const Machine& machine, const ComputeChoice& compute) {
-  const auto has = [](const auto& rates, Compute of) {
-    return std::ranges::any_of(rates,
-                               [&](const auto& rate) { return rate.dtype == ComputeName(of); });
-  };
-  if (compute.attention != Compute::kF32 && !has(machine.kernel, compute.attention))
-    return fmt::format("attention in {}", ComputeName(compute.attention));
-  if (compute.linear != Compute::kF32 && !has(machine.linear, compute.linear))
-    return fmt::format("linear layers in {}", ComputeName(compute.linear));
-  return "";
-}
-
 // Files that the recipe names are read; what they hold becomes part of it.
 void ReadNamedFiles(GenerateRequest& request) {
   Recipe& recipe = request.recipe;
@@ -70,9 +58,7 @@ void ReadNamedFiles(GenerateRequest& request) {
                                                   .model = request.transformer,
                                                   .folder = request.folder.root(),
                                                   .fingerprint = fingerprint});
-  for (const std::string& remark : {chosen.warning, chosen.advice}) {
-    if (!remark.empty()) request.remarks.push_back(remark);
-  }
+  std::ranges::move(chosen.remarks, std::back_inserter(request.remarks));
   if (chosen.hash != 0) recipe.Find("mask_hash", HashText(chosen.hash));
   if (chosen.options.attention.IsSparse())
     recipe.Settle("dense_steps", fmt::format("{}", chosen.options.warm_up.dense_steps));
@@ -80,16 +66,20 @@ void ReadNamedFiles(GenerateRequest& request) {
   if (recipe.Has("machine")) {
     const std::string text = ReadTextFile(recipe.Text("machine"));
     request.machine = ParseMachineFile(text, recipe.Text("machine"));
-    if (const std::string missing = MissingRate(*request.machine, ComputeOf(recipe));
+    const ComputeChoice compute = ComputeOf(recipe);
+    if (std::string missing =
+            MissingRates(*request.machine, recipe.Text("machine"), ComputeName(compute.attention),
+                         ComputeName(compute.linear));
         !missing.empty()) {
-      request.remarks.push_back(
-          fmt::format("{}: has no rates of {}; estimates take those of f32 (`equitile bench "
-                      "machine` measures anew)",
-                      recipe.Text("machine"), missing));
+      request.remarks.push_back(std::move(missing));
     }
     recipe.Find("machine_hash", HashText(Hasher().Add(std::string_view(text)).Digest()));
   }
   recipe.Find("model_fingerprint", HashText(fingerprint));
+  if (ComputeOf(recipe).linear == Compute::kInt8) {
+    const TensorFiles files = TensorFiles::OpenFolder(request.folder.Part("transformer"));
+    recipe.Find("int16_layers", Int16LayersText(WanWeights::StayInt16(files, request.transformer)));
+  }
 }
 
 // Those that were given and only matter where blocks are left out. A search does so by itself.
@@ -174,6 +164,7 @@ GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options) {
   request.config = request.recipe.Config();
   CheckSizes(request.config);
   CheckComputeFits(request.recipe);
+  SettleWire(request.recipe);
   CheckModelSizes(request.config, transformer);
   CheckVaeFits(folder, ReadVaeConfig(folder.Config("vae")), transformer);
   CleanPrompt(request.config.negative_prompt);  // throws where it is not UTF-8

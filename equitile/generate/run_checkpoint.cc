@@ -7,6 +7,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
+#include "equitile/io/json_value.h"
 #include "equitile/io/mapped_file.h"
 
 namespace equitile {
@@ -16,6 +17,8 @@ constexpr std::string_view kFormats = "equitile run checkpoint ";
 constexpr std::string_view kFormat = "equitile run checkpoint 2";
 constexpr const char* kIdentityPrefix = "identity.";
 constexpr const char* kSparsityPrefix = "sparsity.";
+constexpr const char* kSteps = "steps";
+constexpr double kMostSeconds = 1e300;
 
 using Texts = std::map<std::string, std::string>;
 
@@ -83,6 +86,28 @@ int64_t ParseStep(const Texts& metadata, const std::filesystem::path& path) {
   return step;
 }
 
+// [[seconds, skipped]]
+std::string StepsText(std::span<const StepRecord> steps) {
+  Json json = Json::array();
+  for (const StepRecord& step : steps) json.push_back(Json::array({step.seconds, step.skipped}));
+  return JsonText(json);
+}
+
+std::vector<StepRecord> ParseSteps(const Texts& metadata, const std::filesystem::path& path) {
+  const auto found = metadata.find(kSteps);
+  if (found == metadata.end()) return {};
+  const std::string name = fmt::format("{}: {}", path.string(), kSteps);
+  const Json document = ParseJson(found->second, name);
+  const JsonValue root(document, name);
+  std::vector<StepRecord> steps;
+  for (int64_t i = 0; i < root.Size(); ++i) {
+    const JsonValue step = root.At(i);
+    step.Size(2);
+    steps.push_back({.seconds = step.At(0).Number(0, kMostSeconds), .skipped = step.At(1).Bool()});
+  }
+  return steps;
+}
+
 std::string Shortened(const std::string& text) {
   return text.size() > 60 ? text.substr(0, 57) + "..." : text;
 }
@@ -94,6 +119,7 @@ void WriteRunCheckpoint(const std::filesystem::path& path, const RunCheckpoint& 
                     {"version", checkpoint.version},
                     {"step", std::to_string(checkpoint.state.sampler.step)}};
   for (const auto& [name, value] : checkpoint.identity) metadata[kIdentityPrefix + name] = value;
+  if (!checkpoint.steps.empty()) metadata[kSteps] = StepsText(checkpoint.steps);
   std::vector<int64_t> shape;
   for (int dim = 0; dim < checkpoint.shape.Rank(); ++dim) shape.push_back(checkpoint.shape[dim]);
   std::vector<StoredTensor> tensors;
@@ -165,6 +191,7 @@ RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::files
   }
   for (int64_t extent : latents->shape) checkpoint.shape.Append(extent);
   checkpoint.state.sampler.step = ParseStep(metadata, path);
+  checkpoint.steps = ParseSteps(metadata, path);
   for (const NamedPart& part : Parts(checkpoint.state)) {
     const StoredTensor* tensor = Find(file, part.name);
     if (tensor == nullptr) continue;

@@ -14,6 +14,14 @@
 
 namespace equitile {
 
+// How a step went, for summaries alone.
+struct StepRecord {
+  double seconds = 0;
+  bool skipped = false;  // not computed
+
+  friend bool operator==(const StepRecord&, const StepRecord&) = default;
+};
+
 // A safetensors file: latents and sampler history as tensors, the rest as metadata.
 struct RunCheckpoint {
   // What decides the bits of the result (Recipe::BitsIdentity). Two runs are the same run exactly
@@ -22,7 +30,8 @@ struct RunCheckpoint {
   std::string version;  // of the program that wrote it
   Shape shape;          // [channels, frames, height, width]
   DenoiseState state;
-  SourceState sparsity;  // of masks and skipped steps
+  SourceState sparsity;           // of masks and skipped steps
+  std::vector<StepRecord> steps;  // that are done; none: of a version that kept no record
 };
 
 // Atomically, with a checksum over all of it. Throws as WriteFileAtomically does.

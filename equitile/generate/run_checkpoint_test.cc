@@ -16,6 +16,7 @@ RunCheckpoint Sample() {
   checkpoint.version = "0.2.0";
   checkpoint.shape = {2, 1, 3, 2};
   checkpoint.state.sampler.step = 3;
+  checkpoint.steps = {{.seconds = 0.1}, {.seconds = 1e-9, .skipped = true}, {.seconds = 7}};
   for (int i = 0; i < 12; ++i) {
     const auto value = static_cast<float>(i);
     checkpoint.state.latents.push_back(value / 3);
@@ -36,6 +37,7 @@ TEST(RunCheckpoint, ReadsBackWhatItWrote) {
     EXPECT_EQ(read.identity, written.identity);
     EXPECT_EQ(read.version, written.version);
     EXPECT_EQ(read.shape, written.shape);
+    EXPECT_EQ(read.steps, written.steps);
     EXPECT_EQ(read.state.latents, written.state.latents);
     EXPECT_EQ(read.state.sampler.step, 3);
     EXPECT_EQ(read.state.sampler.corrected, written.state.sampler.corrected);

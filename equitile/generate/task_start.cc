@@ -45,7 +45,8 @@ class StartReader {
           "--resume: {} is not a file, so that no checkpoint lies beside it; give --resume FILE",
           task.Name().string());
     }
-    throw InputError("--resume: there is no checkpoint {}; without --resume the video is begun", task.checkpoint.string());
+    throw InputError("--resume: there is no checkpoint {}; without --resume the video is begun",
+                     task.checkpoint.string());
   }
 
  private:
@@ -98,11 +99,13 @@ class StartReader {
     const GenerationConfig& config = request_.config;
     const Shape shape{request_.transformer.in_channels, config.LatentFrames(),
                       config.LatentHeight(), config.LatentWidth()};
-    if (checkpoint.shape != shape || checkpoint.state.sampler.step > config.steps ||
+    const int64_t done = checkpoint.state.sampler.step;
+    const bool has_steps = checkpoint.steps.empty() || std::ssize(checkpoint.steps) == done;
+    if (checkpoint.shape != shape || done > config.steps || !has_steps ||
         !Sampler::IsWhole(config.sampler, checkpoint.state.sampler,
                           checkpoint.state.latents.size())) {
-      throw InputError("{}: does not fit together: step {} of {}, latents {}", path.string(),
-                       checkpoint.state.sampler.step, config.steps, checkpoint.shape.ToString());
+      throw InputError("{}: does not fit together: step {} of {}, latents {}", path.string(), done,
+                       config.steps, checkpoint.shape.ToString());
     }
   }
 

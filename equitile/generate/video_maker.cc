@@ -15,7 +15,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   PipelineOptions options;
   const Recipe& recipe = request.recipe;
   options.tokenizer = ParseTokenizerKind(recipe.Text("tokenizer"));
-  options.weights = weights;
+  options.weights = WeightTypesOf(recipe, weights);
   const ComputeChoice compute = ComputeOf(recipe);
   options.attention = compute.attention;
   options.vae = compute.vae;
@@ -26,7 +26,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   options.rule.threshold = recipe.Number("reuse_threshold");
   options.tiles_vae = recipe.IsOn("vae_tiling");
   options.machine = request.machine;
-  options.wire = ParseDType(recipe.Text("wire"));
+  options.wire = WireOf(recipe);
   return options;
 }
 

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "equitile/base/duration.h"
 #include "equitile/base/error.h"
@@ -100,7 +102,9 @@ class RankRun {
     const int64_t head_dim = request_.transformer.head_dim;
     listener_.remark(ComputeGainText(compute, request_.machine
                                                   ? GainOf(*request_.machine, head_dim, compute)
-                                                  : MeasureGain(pool_, head_dim, compute)));
+                                                  : MeasureGain(head_dim, compute)));
+    if (const std::string stay = StayInt16Text(recipe_, request_.transformer); !stay.empty())
+      listener_.remark(stay);
   }
 
   // As a checkpoint has them, else as is best.
@@ -173,8 +177,8 @@ class RankRun {
     config.seed = task.seed;
     const auto& resume = starts_[index].checkpoint;
     first_step_ = resume ? resume->state.sampler.step : 0;
-    step_seconds_.clear();
-    skipped_.clear();
+    steps_ = resume ? resume->steps : std::vector<StepRecord>();
+    first_record_ = steps_.size();
     DenoiseHooks hooks;
     hooks.after_step = [&](const DenoiseStep& step) { AfterStep(task, step); };
     hooks.resume = resume ? &resume->state : nullptr;
@@ -189,15 +193,14 @@ class RankRun {
     const DenoiseResult result = pipeline_->Denoise(config, rows[index + 1], rows[0], hooks);
     seconds_.steps = watch.Seconds() - seconds_.checkpoints;
     if (!result.finished) {
-      const int64_t done = first_step_ + std::ssize(step_seconds_);
+      const int64_t done = first_step_ + std::ssize(OwnSteps());
       return Interrupted(fmt::format("after step {} of {}{}", done, config.steps, of));
     }
     return Finish(index, task, result.latents) || Interrupted("while decoding the frames" + of);
   }
 
   void AfterStep(const GenerateTask& task, const DenoiseStep& step) {
-    step_seconds_.push_back(step.seconds);
-    if (step.skipped) skipped_.push_back(step.done);
+    steps_.push_back({.seconds = step.seconds, .skipped = step.skipped});
     Say("step", step.done, step.steps, StepDetail(step));
     const int64_t asked = request_.options.checkpoint_every;
     const int64_t every = asked > 0 ? asked : kDefaultCheckpointEvery;
@@ -211,8 +214,8 @@ class RankRun {
   // 1.83 s/it  ETA 24 s  ρ 1.004 fractional
   std::string StepDetail(const DenoiseStep& step) const {
     double mean = 0.0;
-    for (double seconds : step_seconds_) mean += seconds;
-    mean /= static_cast<double>(step_seconds_.size());
+    for (const StepRecord& own : OwnSteps()) mean += own.seconds;
+    mean /= static_cast<double>(OwnSteps().size());
     std::string line =
         fmt::format("{:.2f} s/it  ETA {}", mean,
                     DurationText(mean * static_cast<double>(step.steps - step.done)));
@@ -245,6 +248,7 @@ class RankRun {
     checkpoint.shape = LatentShape();
     checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
     checkpoint.sparsity = pipeline_->SparsityState();
+    checkpoint.steps = steps_;
     try {
       WriteRunCheckpoint(task.checkpoint, checkpoint);
       stored_ = true;
@@ -275,6 +279,7 @@ class RankRun {
     if (!task.sidecar.empty()) WriteTextFile(task.sidecar, JsonText(sidecar, 2) + "\n");
     if (!task.perf_dump.empty()) {
       Json dump = sidecar["run"];
+      dump["steps"] = StepsJson();
       dump["calls"] = AttentionCalls(*pipeline_->SelfAttentionRuns());
       WriteTextFile(task.perf_dump, JsonText(dump, 2) + "\n");
     }
@@ -339,10 +344,36 @@ class RankRun {
                      {{"prompt", task.prompt}, {"seed", fmt::format("{}", task.seed)}});
   }
 
-  // What happened when the video was made.
+  // Of this process, without those before it went on.
+  std::span<const StepRecord> OwnSteps() const { return std::span(steps_).subspan(first_record_); }
+
+  // [steps]: seconds beside the calls of layers; where a checkpoint had no records, of those after
+  // it.
+  Json StepsJson() const {
+    const int64_t unknown = first_step_ - static_cast<int64_t>(first_record_);
+    const std::vector<double> attention =
+        AttentionSecondsOfSteps(*pipeline_->SelfAttentionRuns(), unknown + std::ssize(steps_));
+    Json steps = Json::array();
+    for (int64_t step = unknown; step < std::ssize(attention); ++step) {
+      const StepRecord& record = steps_[static_cast<size_t>(step - unknown)];
+      steps.push_back({{"step", step + 1},
+                       {"skipped", record.skipped},
+                       {"seconds", record.seconds},
+                       {"rest_seconds", record.seconds - attention[static_cast<size_t>(step)]}});
+    }
+    return steps;
+  }
+
+  // What happened when the video was made: of steps all of them, also those before it went on.
   Json RunJson(const GenerateTask& task, const TaskStart& start) const {
     const LayerAttention& attention = *pipeline_->SelfAttentionRuns();
-    const BalanceReport balance = attention.Balance();
+    Json step_seconds = Json::array(), skipped = Json::array();
+    double rest = 0;
+    for (const Json& step : StepsJson()) {
+      step_seconds.push_back(step["seconds"]);
+      if (step["skipped"]) skipped.push_back(step["step"]);
+      rest += step["rest_seconds"].get<double>();
+    }
     Json run = {{"ranks", comm_.size()},
                 {"communicator", comm_.name()},
                 {"threads_per_rank", pool_.Threads()},
@@ -353,14 +384,10 @@ class RankRun {
                 {"first_step", first_step_},
                 {"layout", AttentionLayouts(attention)},
                 {"sparsity", SparsitySummary(attention)},
-                {"steps_skipped", skipped_},
-                {"plans",
-                 {{"made", balance.made},
-                  {"kept", balance.kept},
-                  {"seconds", balance.seconds},
-                  {"rho_before", balance.rho_before},
-                  {"rho_after", balance.rho_after}}},
+                {"steps_skipped", std::move(skipped)},
+                {"plans", PlansSummary(attention)},
                 {"attention", AttentionTotals(attention)},
+                {"rest_seconds", rest},
                 {"seconds",
                  {{"load", seconds_.load},
                   {"text", seconds_.text},
@@ -369,7 +396,7 @@ class RankRun {
                   {"decode", seconds_.decode},
                   {"write", seconds_.write},
                   {"total", seconds_.Total()}}},
-                {"step_seconds", step_seconds_}};
+                {"step_seconds", std::move(step_seconds)}};
     if (!start.target.empty()) run["target_before"] = start.target;
     return run;
   }
@@ -386,10 +413,10 @@ class RankRun {
   std::unique_ptr<Pipeline> pipeline_;
   RunOutcome outcome_;
   PartSeconds seconds_;
-  std::vector<double> step_seconds_;
-  std::vector<int64_t> skipped_;  // steps that were not computed, counted from 1
-  int64_t first_step_ = 0;
-  size_t video_ = 0;     // that is being made, counted from 1; 0: none yet
+  std::vector<StepRecord> steps_;  // that are done; with those of a checkpoint, where it has them
+  size_t first_record_ = 0;        // of this process
+  int64_t first_step_ = 0;         // the same, counted from the run's first
+  size_t video_ = 0;               // that is being made, counted from 1; 0: none yet
   bool stored_ = false;  // there is a checkpoint of this task, written by this run; rank 0
 };
 

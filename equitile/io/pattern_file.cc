@@ -8,7 +8,7 @@ namespace equitile {
 namespace {
 
 constexpr int64_t kPatternVersion = 1, kWeightsVersion = 2;
-constexpr double kMaxWeight = 1000;  // more is no budget
+constexpr double kMaxWeight = 1000;            // more is no budget
 constexpr int64_t kMaxPatternCount = 1 << 16;  // layers, heads: far above any model
 constexpr double kMaxPatternNumber = 1e300;
 
@@ -196,9 +196,7 @@ std::string GridText(const TokenGrid& grid) {
 
 }  // namespace
 
-size_t PatternFile::RangeAt(double sigma) const {
-  return RangeIn(ranges, sigma);
-}
+size_t PatternFile::RangeAt(double sigma) const { return RangeIn(ranges, sigma); }
 
 std::span<const PatternHead> PatternFile::HeadsAt(double sigma, int64_t layer) const {
   return ranges[RangeAt(sigma)].layers[static_cast<size_t>(layer)];
@@ -253,10 +251,9 @@ PatternFile ParsePatternFile(std::string_view text, std::string_view name) {
     return RangeFrom(value, high, root, file.grid);
   });
   if (has_weights) {
-    file.error_weights =
-        RangesFrom(root["error_weights"], [&](const JsonValue& value, double high) {
-          return WeightsFrom(value, high, root);
-        });
+    file.error_weights = RangesFrom(
+        root["error_weights"],
+        [&](const JsonValue& value, double high) { return WeightsFrom(value, high, root); });
   }
   return file;
 }
@@ -288,10 +285,14 @@ std::string CheckPatternFits(const PatternFile& file, const PatternUse& use,
     throw InputError("[io] {}: was made with token order {}, this run has {}", name,
                      TokenOrderName(file.grid.home), TokenOrderName(use.grid.home));
   }
-  if (file.grid == use.grid) return "";
+  const bool same_blocks = file.block_tokens == use.block_tokens;
+  if (file.grid == use.grid && same_blocks) return "";
+  const auto text = [&](const TokenGrid& grid, int64_t block_tokens) {
+    return GridText(grid) + (same_blocks ? "" : fmt::format(" in blocks of {}", block_tokens));
+  };
   return fmt::format(
       "{}: was made for {}, this is {}: windows follow the grid, its errors were measured there",
-      name, GridText(file.grid), GridText(use.grid));
+      name, text(file.grid, file.block_tokens), text(use.grid, use.block_tokens));
 }
 
 }  // namespace equitile

@@ -62,8 +62,8 @@ struct PatternFile {
   std::string objective;
   std::map<std::string, double> dials;
   double density = 1, predicted_speedup = 1;
-  std::map<std::string, double> measured;  // on held-out prompts: psnr, ssim, ...
-  std::vector<PatternRange> ranges;        // at least one, of as many layers and heads each
+  std::map<std::string, double> measured;   // on held-out prompts: psnr, ssim, ...
+  std::vector<PatternRange> ranges;         // at least one, of as many layers and heads each
   std::vector<ErrorWeights> error_weights;  // empty: none
 
   int64_t Layers() const { return std::ssize(ranges.front().layers); }
@@ -90,9 +90,10 @@ struct PatternUse {
   uint64_t model = 0;
   int64_t layers = 0, heads = 0;
   TokenGrid grid;
+  int64_t block_tokens = 64;
 };
 // Throws InputError in one line for another model, number of layers or heads, or home order.
-// Returns a warning in one line for another grid, nothing if all fits.
+// Returns a warning in one line for another grid or block, nothing if all fits.
 std::string CheckPatternFits(const PatternFile& file, const PatternUse& use, std::string_view name);
 
 }  // namespace equitile

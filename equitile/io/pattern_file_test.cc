@@ -1,5 +1,6 @@
 #include "equitile/io/pattern_file.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -217,7 +218,7 @@ TEST(PatternFile, KnowsItsKind) {
 
 TEST(PatternFile, FitsItsModelAndWarnsOnAnotherGrid) {
   const PatternFile file = SmallFile();
-  const PatternUse use = {file.model, 2, 3, file.grid};
+  const PatternUse use = {file.model, 2, 3, file.grid, file.block_tokens};
   EXPECT_EQ(CheckPatternFits(file, use, "p.json"), "");
   const auto refused = [&](const PatternUse& other) -> std::string {
     try {
@@ -242,6 +243,13 @@ TEST(PatternFile, FitsItsModelAndWarnsOnAnotherGrid) {
   other = use;
   other.grid.text_after = 7;
   EXPECT_NE(CheckPatternFits(file, other, "p.json").find("text of 0 + 7"), std::string::npos);
+  other = use;
+  other.block_tokens = 2 * file.block_tokens;
+  const std::string blocks = CheckPatternFits(file, other, "p.json");
+  EXPECT_NE(blocks.find(fmt::format("in blocks of {}, this", file.block_tokens)), std::string::npos)
+      << blocks;
+  EXPECT_NE(blocks.find(fmt::format("in blocks of {}:", other.block_tokens)), std::string::npos)
+      << blocks;
 }
 
 // Whatever happens to a file: an InputError or a pattern, never a crash.

@@ -66,8 +66,8 @@ bool WeighsErrors(const SearchOptions& options) {
 // Every layer is tried in whole steps: in as many as are a quarter of the calibration's own, and in
 // one at least.
 int64_t EveryWeighedStep(const GenerateRequest& request, int64_t judged_steps) {
-  const int64_t most = CeilDiv(std::ssize(request.tasks) * request.config.steps,
-                               4 * request.transformer.layers);
+  const int64_t most =
+      CeilDiv(std::ssize(request.tasks) * request.config.steps, 4 * request.transformer.layers);
   return CeilDiv(judged_steps, most);
 }
 
@@ -81,7 +81,8 @@ double DecodeSteps(const GenerateRequest& request) {
                                            .text_rows = config.text_rows,
                                            .passes = config.Passes()},
                                           rates, 1);
-  return EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config, rates, 1) /
+  return EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config, rates,
+                               Compute::kF32, 1) /
          step;
 }
 
@@ -372,15 +373,15 @@ class PatternSearch {
 
   // Best first; false: interrupted.
   bool RankByVelocity(std::vector<Found>& all, std::vector<SearchCandidate>& candidates) {
-    const std::vector<double> errors = judge_.Errors(
-        {.doing = "comparing candidates",
-         .sources = std::ssize(all),
-         .source = [&](int64_t i) -> std::unique_ptr<MaskSource> {
-           const PatternFile& file = all[static_cast<size_t>(i)].file;
-           return std::make_unique<PatternMasks>(
-               run_.OnePrompt(), std::make_shared<PatternFile>(file), std::nullopt);
-         }},
-        run_);
+    const std::vector<double> errors =
+        judge_.Errors({.doing = "comparing candidates",
+                       .sources = std::ssize(all),
+                       .source = [&](int64_t i) -> std::unique_ptr<MaskSource> {
+                         const PatternFile& file = all[static_cast<size_t>(i)].file;
+                         return std::make_unique<PatternMasks>(
+                             run_.OnePrompt(), std::make_shared<PatternFile>(file), std::nullopt);
+                       }},
+                      run_);
     if (errors.empty()) return false;
     std::vector<size_t> order(all.size());
     std::iota(order.begin(), order.end(), size_t{0});

@@ -127,8 +127,9 @@ class Parser {
       if (spec_.error && (mass_dial_ || lacks_weights)) {
         if (error_dial_ && mass_dial_) Fail("blocks are chosen by error or by mass, not by both");
         if (error_dial_) {
-          Fail("its file has no weights of errors, only masses; make one that has with `equitile "
-               "search --objective budget`, or leave error, rows and orders out");
+          Fail(
+              "its file has no weights of errors, only masses; make one that has with `equitile "
+              "search --objective budget`, or leave error, rows and orders out");
         }
         spec_ = DefaultsOf(kind->kind, Rule::kMass);
         Items(*kind, rest);
@@ -251,6 +252,8 @@ class Parser {
 };
 
 }  // namespace
+
+std::string_view DialsOf(AttentionKind kind) { return Named(kind).dials; }
 
 AttentionSpec ParseAttention(std::string_view text, bool file_has_weights) {
   return Parser(text, file_has_weights).Parse();

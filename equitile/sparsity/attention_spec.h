@@ -66,6 +66,9 @@ struct AttentionSpec {
 // the pattern file that it means, if any, has weights of errors; one without them goes by mass.
 AttentionSpec ParseAttention(std::string_view text, bool file_has_weights = true);
 
+// The names of its dials, a comma list; "": it has none.
+std::string_view DialsOf(AttentionKind kind);
+
 // "20%" or a number of steps; rounded up. Throws InputError.
 int64_t ParseDenseSteps(std::string_view text, int64_t steps);
 

@@ -41,7 +41,7 @@ std::vector<T> Values(const SourceState& state, const std::string& name) {
 }  // namespace
 
 EasyCache::EasyCache(EasyCacheOptions options) : options_(options) {
-  options_.first_steps = std::max<int64_t>(options_.first_steps, 3);
+  options_.first_steps = std::max(options_.first_steps, EasyCacheOptions::kLeastFirstSteps);
 }
 
 bool EasyCache::Skips(int64_t step, int64_t steps, std::span<const float> latents) {

@@ -13,8 +13,10 @@
 namespace equitile {
 
 struct EasyCacheOptions {
-  double bound = 0.05;      // of the accumulated relative change
-  int64_t first_steps = 3;  // always computed, as the last one is; at least 3: a rate needs two
+  static constexpr int64_t kLeastFirstSteps = 3;  // a rate needs two
+
+  double bound = 0.05;                     // of the accumulated relative change
+  int64_t first_steps = kLeastFirstSteps;  // always computed, as the last one is
 };
 
 // Lives on rank 0. Both guidance passes are skipped together: one rate for all of them.

@@ -91,28 +91,53 @@ const MaskTable::Entry* MaskTable::Find(int64_t step, int64_t layer) const {
   return entry == entries_.end() ? nullptr : &*entry;
 }
 
-void MaskTable::CheckCovers(Range steps, int64_t layers) const {
+std::string MaskTable::Name() const {
+  const fs::path first = names_.front();
+  return files_.size() == 1 ? first.string() : first.parent_path().string();
+}
+
+bool MaskTable::HasStep(int64_t step) const {
+  return std::ranges::any_of(entries_, [&](const Entry& e) { return Meet(e.step, step); });
+}
+
+int64_t MaskTable::DenseSteps() const {
+  for (int64_t step = 0;; ++step) {
+    bool is_there = false;
+    for (const Entry& entry : entries_) {
+      if (entry.step != step) continue;
+      if (entry.masks.blocks().Density() < 1) return step;
+      is_there = true;
+    }
+    if (!is_there) return step;
+  }
+}
+
+void MaskTable::CheckCovers(Range steps, int64_t layers, Range skippable) const {
   for (const Entry& entry : entries_) {
     if (entry.layer.value_or(0) < layers) continue;
     throw InputError("[sparsity] {}: a mask for layer {}; the model has {} layers, counted from 0",
                      names_[entry.file], *entry.layer, layers);
   }
   for (int64_t step = steps.begin; step < steps.end; ++step) {
+    if (skippable.Contains(step) && !HasStep(step)) continue;
     for (int64_t layer = 0; layer < layers; ++layer) {
       if (Find(step, layer) != nullptr) continue;
       throw InputError(
           "[sparsity] {}: no mask for step {}, layer {} (counted from 0); every layer of every "
-          "step "
-          "that is not dense needs one",
-          files_.size() == 1 ? names_.front() : fs::path(names_.front()).parent_path().string(),
-          step, layer);
+          "step that is neither dense nor skipped by --cache needs one",
+          Name(), step, layer);
     }
   }
 }
 
 const LaneMasks& MaskTable::At(int64_t step, int64_t layer) const {
   const Entry* entry = Find(step, layer);
-  EQ_CHECK(entry != nullptr, "step {}, layer {}", step, layer);
+  if (entry == nullptr) {
+    throw InputError(
+        "[sparsity] {}: no mask for step {}, layer {} (counted from 0), which this run computes; "
+        "--cache must be what it was when they were written",
+        Name(), step, layer);
+  }
   return entry->masks;
 }
 

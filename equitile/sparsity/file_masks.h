@@ -26,10 +26,15 @@ class MaskTable {
   // A mask of one batch item repeated (WithBatch).
   MaskTable ForBatch(int64_t batch) const;
 
-  // Throws InputError that names the first step and layer without a mask.
-  void CheckCovers(Range steps, int64_t layers) const;
+  // Throws InputError that names the first step and layer without a mask. A step of `skippable`
+  // may be without any: a run that skips steps writes none for them.
+  void CheckCovers(Range steps, int64_t layers, Range skippable = {}) const;
+  bool HasStep(int64_t step) const;  // a mask for any of its layers
+  // From the first step on, those that have masks of their own, all of them dense.
+  int64_t DenseSteps() const;
 
-  const LaneMasks& At(int64_t step, int64_t layer) const;  // must be covered
+  // Throws InputError where there is none: this run computes what another one skipped.
+  const LaneMasks& At(int64_t step, int64_t layer) const;
   // All masks, by step and then layer.
   struct Place {
     std::optional<int64_t> step, layer;  // nothing: every one
@@ -50,6 +55,7 @@ class MaskTable {
   };
   void Add(size_t file);
   const Entry* Find(int64_t step, int64_t layer) const;
+  std::string Name() const;  // of the file or folder
 
   std::vector<MaskFile> files_;
   std::vector<std::string> names_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "equitile/base/error.h"
+#include "tests/refusal.h"
 #include "tests/temp_folder.h"
 
 namespace equitile {
@@ -57,6 +58,34 @@ TEST(MaskTable, AMaskForOneLayerIsForThatLayerOnly) {
   EXPECT_NE(Complaint(table, {0, 2}, 3).find("no mask for step 0, layer 0"), std::string::npos);
   EXPECT_NE(Complaint(table, {0, 2}, 1).find("a mask for layer 1; the model has 1"),
             std::string::npos);
+}
+
+TEST(MaskTable, OnlyWholeStepsMayBeMissingAndOnlyWhereStepsAreSkipped) {
+  std::vector<MaskFile> files;
+  std::vector<std::string> names;
+  for (const auto& [step, layer] : {std::pair{0, 0}, {0, 1}, {1, 0}, {1, 1}, {3, 0}}) {
+    files.push_back(File({step == 0 ? BlockMask::Dense(kLanes, kBlocks) : Mask(step)}));
+    files.back().step = step;
+    files.back().layer = layer;
+    names.push_back("m/x.npy");
+  }
+  const auto complaint = [&](Range skippable) {
+    const MaskTable table(files, names);
+    return Refusal([&] { table.CheckCovers({0, 4}, 2, skippable); });
+  };
+  EXPECT_NE(complaint({}).find("m: no mask for step 2, layer 0"), std::string::npos);
+  EXPECT_NE(complaint({0, 4}).find("m: no mask for step 3, layer 1"), std::string::npos);
+  files.push_back(files.back());
+  files.back().layer = 1;
+  names.push_back("m/x.npy");
+  EXPECT_EQ(complaint({2, 3}), "");
+  EXPECT_NE(complaint({3, 4}).find("step 2"), std::string::npos);
+  const MaskTable table(files, names);
+  EXPECT_EQ(table.DenseSteps(), 1);
+  EXPECT_TRUE(table.HasStep(3));
+  EXPECT_FALSE(table.HasStep(2));
+  EXPECT_NE(Refusal([&] { table.At(2, 1); }).find("step 2, layer 1"), std::string::npos);
+  EXPECT_EQ(MaskTable({File({BlockMask::Dense(kLanes, kBlocks)})}, {"m"}).DenseSteps(), 0);
 }
 
 TEST(MaskTable, AxesCountFromTheGivenStepAndLayer) {

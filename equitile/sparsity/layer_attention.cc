@@ -4,9 +4,12 @@
 #include <utility>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/not_finite.h"
 
 namespace equitile {
 namespace {
+
+constexpr const char* kRecords = "records";  // in a SourceState
 
 BalancerOptions Balancing(Executor& executor, LayerAttention::Options& options) {
   options.plan.ranks = executor.comm().size();
@@ -59,6 +62,9 @@ SourceState LayerAttention::State() const {
   SourceState state = source_->State();
   state.merge(balancer_.State());
   if (centers_) state.merge(centers_->State());
+  const std::string text = LayerRecordsText(records_);
+  const auto bytes = std::as_bytes(std::span(text));
+  state[kRecords] = {bytes.begin(), bytes.end()};
   return state;
 }
 
@@ -66,6 +72,10 @@ void LayerAttention::Restore(const SourceState& state) {
   source_->Restore(state);
   balancer_.Restore(state);
   if (centers_) centers_->Restore(state);
+  const auto found = state.find(kRecords);
+  if (found == state.end()) return;  // of an older version
+  records_ = ParseLayerRecords(
+      {reinterpret_cast<const char*>(found->second.data()), found->second.size()});
 }
 
 std::vector<int64_t> LayerAttention::SkippedHeads(const ComingLayer& layer) {
@@ -77,17 +87,27 @@ void LayerAttention::operator()(const SelfAttentionCall& call) {
   if (centers_ && call.layer + 1 == layers_) centers_->EndStep(executor_.comm());
 }
 
+LaneMasks LayerAttention::MasksFor(const SelfAttentionCall& call) {
+  try {
+    return source_->MaskFor(call);
+  } catch (const NotFinite& error) {  // people count steps from 1
+    throw InputError("[sparsity] step {}, layer {}: {}", call.step + 1, call.layer, error.what());
+  }
+}
+
 void LayerAttention::Attend(const SelfAttentionCall& call) {
   Communicator& comm = executor_.comm();
   LayerRecord record{.step = call.step, .layer = call.layer, .sigma = call.sigma};
   const int32_t counted_step = call.step + 1;  // people count steps from 1
 
   const double begin = comm.Now();
+  const int64_t sent_before = comm.bytes_sent();
   const bool observes = source_->Observes(call);
-  const LaneMasks all = source_->MaskFor(call);
+  const LaneMasks all = MasksFor(call);
   CheckSkipped(all, call.skipped);
   EQ_CHECK(call.skipped.empty() || !observes, "masses of heads that are skipped");
   record.mask_seconds = comm.Now() - begin;
+  record.mask_bytes_sent = comm.bytes_sent() - sent_before;
   record.density = all.blocks().Density();
   if (watch_ != nullptr) {
     const double watching = comm.Now();
@@ -95,7 +115,7 @@ void LayerAttention::Attend(const SelfAttentionCall& call) {
     record.watch_seconds = comm.Now() - watching;
   }
   if (std::ssize(call.skipped) == all.blocks().lanes().heads) {
-    record.planner = "none";  // nothing moves, nothing is computed
+    record.planner = kNoPlanner;
     records_.push_back(std::move(record));
     return;
   }
@@ -153,8 +173,10 @@ void LayerAttention::Attend(const SelfAttentionCall& call) {
   if (trace_ != nullptr) trace_->Add(executor_.LastRun(), counted_step, call.layer);
   if (observes) {
     const double observing = comm.Now();
+    const int64_t sent = comm.bytes_sent();
     source_->Observe(call, masks, row_masses);
     record.mask_seconds += comm.Now() - observing;
+    record.mask_bytes_sent += comm.bytes_sent() - sent;
   }
   records_.push_back(std::move(record));
 }
@@ -184,12 +206,6 @@ RunStats LayerAttention::Totals() const {
     totals.allocated_bytes = std::max(totals.allocated_bytes, run.allocated_bytes);
   }
   return totals;
-}
-
-double LayerAttention::PlanSeconds() const {
-  double seconds = 0;
-  for (const LayerRecord& record : records_) seconds += record.plan_seconds;
-  return seconds;
 }
 
 }  // namespace equitile

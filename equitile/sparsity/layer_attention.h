@@ -15,23 +15,10 @@
 #include "equitile/sparsity/attention_watch.h"
 #include "equitile/sparsity/balancer.h"
 #include "equitile/sparsity/key_centers.h"
+#include "equitile/sparsity/layer_record.h"
 #include "equitile/sparsity/mask_source.h"
 
 namespace equitile {
-
-// One call of one layer.
-struct LayerRecord {
-  int32_t step = 0, layer = 0;  // counted from 0
-  double sigma = 0;
-  double density = 1;
-  std::vector<double> mass_held;         // [lanes]; empty: not measured, or all of it
-  std::string planner;                   // "fractional"
-  double rho_before = 1, rho_after = 1;  // of the plan at hand when the mask came, and of this one
-  bool plan_made = false;
-  double mask_seconds = 0, plan_seconds = 0;  // plan: scoring, planning, lowering, hashing
-  double watch_seconds = 0;
-  RunStats run;
-};
 
 class LayerAttention {
  public:
@@ -65,17 +52,16 @@ class LayerAttention {
 
   MaskSource& source() { return *source_; }
   const MaskSource& source() const { return *source_; }
-  // Of the source and of plans, between two steps.
+  // Of the source and of plans, between two steps; and the record of all calls so far.
   SourceState State() const;
   void Restore(const SourceState& state);
   const PlanDecisions& PlansDecided() const { return balancer_.decisions(); }
   const std::vector<LayerRecord>& records() const { return records_; }
   std::vector<LayerRecord> LastOfLayers() const;  // [layers]; empty before the first call
   RunStats Totals() const;                        // sums over all calls; of bytes held, the most
-  double PlanSeconds() const;
-  BalanceReport Balance() const { return balancer_.Report(); }
 
  private:
+  LaneMasks MasksFor(const SelfAttentionCall& call);
   void Attend(const SelfAttentionCall& call);
 
   Executor& executor_;

@@ -82,8 +82,6 @@ std::vector<float> RunLayers(const LayerWorld& world, int32_t ranks, int threads
       EXPECT_GE(record.rho_after, 1.0 - 1e-9);
       EXPECT_NEAR(record.density, 0.5, 0.2);
     }
-    const BalanceReport balance = attention.Balance();
-    EXPECT_EQ(balance.made + balance.kept, test.steps * test.layers);
   });
   return all;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/easy_cache.h"
 #include "equitile/sparsity/error_masks.h"
 #include "equitile/sparsity/observe_masks.h"
 #include "equitile/sparsity/oracle_masks.h"
@@ -57,9 +58,8 @@ ErrorOptions ErrorsOf(const SparsityOptions& options) {
   ErrorOptions error;
   error.error = *spec.error;
   if (options.pattern) error.weight = ErrorWeightOf(options.pattern);
-  error.making = {.sampled_rows = spec.rows,
-                  .orders = spec.orders,
-                  .share_passes = options.share_passes};
+  error.making = {
+      .sampled_rows = spec.rows, .orders = spec.orders, .share_passes = options.share_passes};
   error.first_step = observes ? options.ObservedStep() + 1 : 0;
   error.refresh = spec.refresh;
   return error;
@@ -137,7 +137,8 @@ int64_t SparsityOptions::ObservedStep() const {
 
 int64_t SparsityOptions::ComputedSteps() const {
   const bool observes = attention.kind == AttentionKind::kObserve;
-  return std::max(warm_up.dense_steps, observes ? ObservedStep() + 1 : 0);
+  return std::max(
+      {warm_up.dense_steps, observes ? ObservedStep() + 1 : 0, masks ? masks->DenseSteps() : 0});
 }
 
 void CheckSparsity(const SparsityOptions& options, int64_t steps, int64_t layers) {
@@ -149,16 +150,22 @@ void CheckSparsity(const SparsityOptions& options, int64_t steps, int64_t layers
   if (options.attention.kind == AttentionKind::kObserve) {
     if (options.ObservedStep() < 0) {
       throw InputError(
-          "--attention {}: with --dense-steps 0 there is no dense step to observe; give one, or "
+          "--attention {}: with --dense-steps 0 there is no dense step to observe{}; give one, or "
           "at=STEP",
-          name);
+          name,
+          options.attention.error ? ", and masks of the first step's noise would be for all steps"
+                                  : "");
     }
     if (options.ObservedStep() >= steps) {
       throw InputError("--attention {}: step {} of {} steps cannot be observed", name,
                        options.ObservedStep() + 1, steps);
     }
   }
-  if (options.masks) options.masks->CheckCovers({warm_up.dense_steps, steps}, layers);
+  if (options.masks) {
+    const int64_t first = std::max(options.ComputedSteps(), EasyCacheOptions::kLeastFirstSteps);
+    const Range skippable = options.cache_bound ? Range{first, steps - 1} : Range{};
+    options.masks->CheckCovers({warm_up.dense_steps, steps}, layers, skippable);
+  }
 }
 
 std::unique_ptr<MaskSource> MakeMaskSource(const SparsityOptions& options,

@@ -27,8 +27,8 @@ struct SparsityOptions {
   // Counted from 0: the last step that is dense anyway, where masses are observed unless somebody
   // says where.
   int64_t ObservedStep() const;
-  // Steps that are computed in any case, from the first on: skipping one of them would leave
-  // nothing to go by.
+  // Steps that are computed in any case, from the first on, dense and observed ones: skipping one
+  // of them would leave nothing to go by. Masks of a run say which of its steps were dense.
   int64_t ComputedSteps() const;
 };
 

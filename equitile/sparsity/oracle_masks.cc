@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/not_finite.h"
 #include "equitile/sparsity/predict_masks.h"
 
 namespace equitile {
@@ -53,6 +54,8 @@ OracleMasks::OracleMasks(const SourceContext& context, LaneMasks shape, OracleOp
 LaneMasks OracleMasks::MaskFor(const SelfAttentionCall& call) {
   BlockMask mask(context_.lanes, context_.grid);
   const std::vector<float> masses = GatherMasses(*context_.comm, mask, probe_.Run(call, all_));
+  if (!std::ranges::all_of(masses, [](float mass) { return std::isfinite(mass); }))
+    throw NotFinite();
   KeepHeaviest(masses, options_.density,
                options_.share_passes ? context_.lanes.heads : context_.lanes.Count(), mask);
   if (options_.share_passes) SharePasses(mask);

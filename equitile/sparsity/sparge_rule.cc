@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/not_finite.h"
 
 namespace equitile {
 namespace {
@@ -42,10 +43,7 @@ void KeepBySparge(const SpargeBlocks& blocks, const SpargeOptions& options, int6
       const auto column = static_cast<size_t>(kv);
       const double score =
           Dot(blocks.q_means.subspan(row * dim, dim), blocks.k_means.subspan(column * dim, dim));
-      if (!std::isfinite(score))
-        throw InputError(
-            "[sparsity] blocks {} and {} have a score of {}: queries or keys are not finite", q, kv,
-            score);
+      if (!std::isfinite(score)) throw NotFinite();
       if (unlike(blocks.k_similarity[column])) {
         mask.Set(lane, q, kv);
         order.emplace_back(INFINITY, kv);

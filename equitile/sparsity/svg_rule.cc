@@ -7,6 +7,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
+#include "equitile/sparsity/not_finite.h"
 
 namespace equitile {
 namespace {
@@ -121,10 +122,7 @@ TokenOrder ChooseSvgOrder(const SvgSample& sample, const BlockMask& mask, const 
   EQ_CHECK(mask.grid().q_tokens == grid.Tokens() && sample.keys.size() == sample.values.size());
   const double spatial = SquareError(sample, mask, grid, TokenOrder::kFHW, pool, scratch);
   const double temporal = SquareError(sample, mask, grid, TokenOrder::kHWF, pool, scratch);
-  if (!std::isfinite(spatial) || !std::isfinite(temporal))
-    throw InputError(
-        "[sparsity] sampled rows give {} and {}: queries, keys or values are not finite", spatial,
-        temporal);
+  if (!std::isfinite(spatial) || !std::isfinite(temporal)) throw NotFinite();
   return temporal < spatial ? TokenOrder::kHWF : TokenOrder::kFHW;
 }
 

@@ -108,6 +108,7 @@ def plan(
     *,
     block: int = 64,
     head_dim: int = 128,
+    compute: str = "f32",
     batch: int = 1,
     reproducible: bool = True,
     layers: bool = False,
@@ -127,11 +128,12 @@ def plan(
     mask: bool, uint8 or int64 of 0 and 1, [heads, q blocks, kv blocks] or [batch, heads, q, kv], or the name of an .npy, .npz or .pt
     file; with layers=True one more axis in front, and a list of plans. machine: rates as `equitile bench machine --out` writes them, a
     file or a dict; kernel_gflops (100), link ("100Gb/s,2us") and node_link count more. planner: "auto", "fractional", "ulysses", "ring",
-    "usp:UxR", "dbsp:UxR", "dbsp+:UxR" or "dbsp:auto". The other options are those of `equitile plan`. Raises ValueError for what cannot be used.
+    "usp:UxR", "dbsp:UxR", "dbsp+:UxR" or "dbsp:auto". compute: the arithmetic of attention ("f32", "int16", "int8"), whose rates and bytes on
+    the wire count; a machine file without them gets a warning. The other options are those of `equitile plan`. Raises ValueError for what cannot be used.
     """
     plans = [
         Plan._of(*_core.plan(
-            array, ranks, planner, block, head_dim, reproducible, _machine_text(machine), kernel_gflops, link, node_size, node_link,
+            array, ranks, planner, block, head_dim, compute, reproducible, _machine_text(machine), kernel_gflops, link, node_size, node_link,
             list(speeds), reward, dbsp_blocks, dbsp_head_order, dbsp_balance))
         for array in _layers_of(mask, batch, layers)
     ]

@@ -3,6 +3,7 @@ none of it changes a bit."""
 import hashlib
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -55,6 +56,30 @@ def test_exported_masks_give_the_same_bits_again(generate, tmp_path, attention):
         assert (description["orders"] == "fhw") == (attention != "window:temporal" or step == 0)
     for ranks in 1, 3:
         assert latents(generate, tmp_path, "--attention", "mask:m1", "--ranks", ranks) == plain
+
+
+def test_masks_of_a_run_that_skipped_steps_give_the_same_bits_again(equitile, tmp_path):
+    def run(steps, *args):
+        outcome = equitile("generate", *FLAGS[:-1], steps, "--save-latents", "a.st", "--perf-dump-path", "perf.json", *args,
+                           EQUITILE_MODEL=str(MINI))
+        assert outcome.code == 0, outcome.err
+        return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest(), json.loads((tmp_path / "perf.json").read_text())["steps_skipped"]
+
+    cache = ["--cache", "easy:0.5"]
+    for dense in 5, 1:  # 5: more dense steps than a cache computes anyway
+        plain, skipped = run(8, "--attention", "window:temporal", "--dense-steps", dense, *cache, "--export-masks", f"m{dense}")
+        assert skipped and min(skipped) > dense
+        for ranks in 1, 3:
+            assert run(8, "--attention", f"mask:m{dense}", *cache, "--ranks", ranks) == (plain, skipped)
+    use = ["generate", *FLAGS[:-1], 8, "--save-latents", "b.st", "--attention", "mask:m1"]
+    assert equitile(*use, *cache, "--dry-run", EQUITILE_MODEL=str(MINI)).code == 0
+    equitile(*use, EQUITILE_MODEL=str(MINI)).must_be_refused("m1", f"no mask for step {skipped[0] - 1}", "--cache")
+    other = equitile(*use, "--cache", "easy:0.0001", EQUITILE_MODEL=str(MINI))
+    assert other.code == 2 and "m1: no mask for step" in other.err and "--cache must be" in other.err
+    listed = equitile("plan", "--mask", "m1", "--for-ranks", 2, "--planner", "ulysses").out.split("step by step")[1]
+    there = [int(step) for row in re.findall(r"^ *(\d+(?:-\d+)?) ", listed, re.M)
+             for step in range(int(row.split("-")[0]), int(row.split("-")[-1]) + 1)]
+    assert there == [step for step in range(8) if step + 1 not in skipped], listed
 
 
 def test_masses_are_shares_of_all_attention(generate, tmp_path):

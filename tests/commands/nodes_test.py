@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 NODES, MINI = ROOT / "scripts/nodes", ROOT / "models/wan-mini"
 SIZE = f"-m {MINI} -W 128 -H 96 --video-frames 17 -t 1"  # 5 x 6 x 8 tokens: four blocks, the last one ragged
 SHORT = f"{SIZE} --steps 3"
-SPARSE = ["predict:mass=0.6", "predict:mass=0.5,tail=none", "observe:mass=0.6", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg",
+SPARSE = ["predict", "predict:mass=0.5,tail=none", "observe:error=0.05", "observe:mass=0.6", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg",
           "radial", "sta", "sparge", "window:spatial", "window:temporal"]
 WATCHDOG = 4  # seconds; below the time after which TCP itself gives a pulled cable up
 

@@ -233,6 +233,11 @@ def test_machine_file_gives_costs_and_rates(equitile, tmp_path):
     (tmp_path / "machine.json").write_text(json.dumps(machine))
     args = ["--mask", "m.npy", "--for-ranks", 3, "--planner", "ulysses"]
     said = plan(equitile, *args, "--machine", "machine.json")
+    machine["kernel"].append({**machine["kernel"][0], "dtype": "int8", "gflops": 3 * machine["kernel"][0]["gflops"]})
+    (tmp_path / "integers.json").write_text(json.dumps(machine))
+    int8 = plan(equitile, *args, "--machine", "integers.json", "--compute", "int8")
+    assert int8["cluster"]["gflops"] == 3 * said["cluster"]["gflops"]
+    assert int8["cluster"]["q_bytes"] < 0.3 * said["cluster"]["q_bytes"] and int8["cluster"]["out_bytes"] < 0.6 * said["cluster"]["out_bytes"]
     assert said["cost"] == {"block": 41943040, "row": 1000000}
     assert said["cluster"]["link"]["bytes_per_second"] == 1e9
     assert plan(equitile, *args, "--machine", "machine.json", "--kernel-gflops", 100)["cost"]["block"] == 20971520

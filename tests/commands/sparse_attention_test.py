@@ -4,11 +4,14 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
+import struct
 import subprocess
 import time
 
 import pytest
+from generate_test import change_tensor, copied_model
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MINI = ROOT / "models/wan-mini"
@@ -19,6 +22,7 @@ SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:ma
            "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "oracle:density=0.4",
            "predict:p.json,mass=0.5", "observe:p.json,mass=0.5", "predict:error=0.05,refresh=2", "observe:error=0.1,orders=hwf+tiles:2x3x4",
            "predict:w.json,error=0.05", "observe:w.json,error=0.1", "pattern+predict:w.json,error=0.2,refresh=2"]
+MORE_RANKS = {"predict:mass=0.6", "svg", "observe:error=0.1,orders=hwf+tiles:2x3x4", "pattern+predict:w.json,error=0.2,refresh=2"}  # than three blocks
 MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "p": 0.6, "theta": 0.7},
          {"mode": "multi-diagonal", "size": 6}, {"mode": "stripes", "columns": [[0, 30], [100, 101]]}, {"mode": "mean"}]
 
@@ -53,6 +57,20 @@ def latents(generate, tmp_path, *args):
     return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest()
 
 
+@pytest.mark.parametrize("compute", ["int16", "int8"])
+@pytest.mark.parametrize("attention", ["predict:error=0.1", "observe:error=0.1", "svg", "pattern+predict:w.json,error=0.2"])
+def test_integers_give_the_same_bits_on_any_ranks(equitile, tmp_path, attention, compute):
+    """Latents, frames and file, with every kind of source that looks at tokens."""
+    if ".json" in attention:
+        pattern_file(equitile, tmp_path)
+    outcome = equitile("verify", *FLAGS[:-1], 3, "--dense-steps", 1, "--attention", attention, "--compute", compute, "--ranks", "1,2,3,5,8",
+                       "--json", EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0, outcome.err
+    cases = json.loads(outcome.out)["cases"]
+    assert [case["ranks"] for case in cases if case["what"] == "latents"] == [1, 2, 3, 5, 8]
+    assert all(case["promise"] == "same_bits" and case["different"] == 0 for case in cases)
+
+
 @pytest.mark.parametrize("attention", SOURCES)
 def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attention):
     if ".json" in attention:
@@ -60,7 +78,8 @@ def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attent
     one = latents(generate, tmp_path, "--attention", attention, "-t", 1)
     if attention != "sta":  # whose windows of tiles are larger than this video
         assert one != latents(generate, tmp_path)
-    for flags in ["-t", 2], ["--ranks", 2], ["--ranks", 3, "--planner", "ulysses"], ["--ranks", 5, "-t", 1]:
+    many = [["--ranks", 8, "-t", 1]] if attention in MORE_RANKS else []
+    for flags in ["-t", 2], ["--ranks", 2], ["--ranks", 3, "--planner", "ulysses"], ["--ranks", 5, "-t", 1], *many:
         assert latents(generate, tmp_path, "--attention", attention, *flags) == one, flags
 
 
@@ -138,9 +157,35 @@ def test_goes_on_after_any_step_with_the_same_bits(equitile, generate, tmp_path,
         assert hashlib.sha256((tmp_path / "c.st").read_bytes()).hexdigest() == whole, steps
 
 
+def test_a_run_that_goes_on_tells_of_all_its_steps(generate, tmp_path):
+    flags = ["--attention", "observe:mass=0.6", "--cache", "easy:0.5", "--dense-steps", 1]
+
+    def told(*more):
+        outcome = generate("--save-latents", "c.st", "--perf-dump-path", "perf.json", "--measure-mass=3", *flags, *more)
+        assert outcome.code == 0, outcome.err
+        perf = json.loads((tmp_path / "perf.json").read_text())
+        calls = [[call[key] for key in ("step", "layer", "density", "mass_held", "planner")] for call in perf["calls"]]
+        steps = [(step["step"], step["skipped"]) for step in perf["steps"]]
+        assert perf["steps_skipped"] == [step for step, skipped in steps if skipped] and len(perf["step_seconds"]) == 5
+        for step in perf["steps"]:
+            attention = sum(call[part] for call in perf["calls"] if call["step"] == step["step"]
+                            for part in ("mask_seconds", "watch_seconds", "plan_seconds", "attention_seconds"))
+            assert step["seconds"] == pytest.approx(step["rest_seconds"] + attention) and step["rest_seconds"] > 0
+        assert perf["plans"]["made"] + perf["plans"]["kept"] == perf["attention"]["runs"] == len(calls)
+        return outcome.out.splitlines()[1:], perf["sparsity"], perf["layout"], calls, steps
+
+    whole = told()
+    assert any(skipped for _, skipped in whole[4])
+    for steps in 2, 4:
+        assert any(killed_after(tmp_path, steps, "--measure-mass=3", *flags) for _ in range(20)), steps
+        resumed = told("--resume")
+        assert resumed == whole
+        assert json.loads((tmp_path / "perf.json").read_text())["first_step"] == steps
+
+
 def test_says_what_was_left_out(generate, tmp_path):
     outcome = generate("-o", "a.mp4", "--attention", "predict:mass=0.5", "--cache", "easy:0.5", "--perf-dump-path", "perf.json",
-                       "--ranks", 2)
+                       "--ranks", 3)
     assert outcome.code == 0, outcome.err
     assert "predict:mass=0.5: density 0." in outcome.out and "from step 2 on (sigma 0." in outcome.out, outcome.out
     perf = json.loads((tmp_path / "perf.json").read_text())
@@ -151,17 +196,34 @@ def test_says_what_was_left_out(generate, tmp_path):
     for call in perf["calls"]:
         assert call["density"] == 1 if call["step"] == 1 else call["density"] < 1
         assert call["rho_after"] >= 0.999 and call["mask_seconds"] >= 0 and call["planner"]
+    assert sum(call["bytes_sent"] for call in perf["calls"]) == perf["attention"]["bytes_sent"] > 0
+    plans = perf["plans"]
+    assert plans["made"] + plans["kept"] == len(perf["calls"])
+    assert re.search(rf"3 ranks: ρ \d\.\d+ \(\d\.\d+ with the plans at hand\), {plans['made']} plans? made, {plans['kept']} kept", outcome.out)
     sidecar = json.loads((tmp_path / "a.mp4.json").read_text())
     assert sidecar["parameters"]["attention"] == "predict:mass=0.5" and sidecar["parameters"]["dense_steps"] == "1"
     again = generate("--from", "a.mp4.json", "--save-latents", "again.st")
     assert again.code == 0, again.err
 
 
+# On two ranks each has a whole guidance pass: what its masks need is at home.
+@pytest.mark.parametrize("attention", ["predict", "predict:mass=0.5", "observe", "svg"])
+def test_says_what_was_sent_for_masks(generate, tmp_path, attention):
+    for ranks in 2, 3:
+        outcome = generate("--save-latents", "a.st", "--attention", attention, "--perf-dump-path", "perf.json", "--ranks", ranks, "-v")
+        assert outcome.code == 0, outcome.err
+        perf = json.loads((tmp_path / "perf.json").read_text())
+        sent = perf["attention"]["mask_bytes_sent"]
+        assert (sent > 0) == (ranks == 3) and sent == sum(call["mask_bytes_sent"] for call in perf["calls"]), ranks
+        assert f"{1e-6 * sent:.1f} MB sent; attention" in outcome.err, outcome.err
+
+
 @pytest.mark.parametrize("attention", ["dense", "mask:m", "pattern:p.json", "radial", "sta", "window:spatial", "window:temporal",
                                        "sparge", "predict:mass=0.5", "predict:mass=1", "observe:mass=0.6,refresh=1",
-                                       "pattern+predict:p.json,mass=0.4", "oracle:density=0.4"])
+                                       "pattern+predict:p.json,mass=0.4", "oracle:density=0.4", "predict:error=1", "observe:error=1",
+                                       "pattern+predict:w.json,error=1", "pattern+predict:w.json,error=0"])
 def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, attention):
-    if "p.json" in attention:
+    if ".json" in attention:
         pattern_file(equitile, tmp_path)
     if attention == "mask:m":
         assert generate("--save-latents", "a.st", "--attention", "predict:mass=0.5", "--export-masks", "m").code == 0
@@ -175,14 +237,19 @@ def test_dry_run_knows_the_density_or_its_range(equitile, generate, tmp_path, at
     assert made.code == 0, made.err
     density = json.loads((tmp_path / "perf.json").read_text())["sparsity"]["density"]
     low, high = dry["density_low"], dry["density"]
-    if attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
+    if attention == "pattern+predict:w.json,error=0":  # all but the skipped heads
+        assert low == pytest.approx(high) == pytest.approx(density) == pytest.approx(1 - 15 / 30 / 6)
+    elif attention.split(":")[0] in ("predict", "observe", "pattern+predict") and "mass=1" not in attention:
         # One of six heads is skipped by the pattern, and stays so, in the 15 of 30 calls that are not dense.
         most = 1 - 15 / 30 / 6 if attention.startswith("pattern") else 1
         assert low <= density <= high == pytest.approx(most) and low < 0.9
         # Of three blocks one is kept, in five of six layers of the steps 3, 4 and 5; step 4 is observed again.
-        sparse_calls = {"predict:mass=0.5": 15 / 30, "observe:mass=0.6,refresh=1": 10 / 30}
+        sparse_calls = {"predict:mass=0.5": 15 / 30, "observe:mass=0.6,refresh=1": 10 / 30, "predict:error=1": 15 / 30,
+                        "observe:error=1": 15 / 30}
         if attention in sparse_calls:
             assert low == pytest.approx(1 - sparse_calls[attention] * 2 / 3)
+        if attention == "pattern+predict:w.json,error=1":  # five of six heads, whatever their modes
+            assert low == pytest.approx(15 / 30 + 15 / 30 * 5 / 6 / 3)
         assert dry["seconds_low"] < dry["seconds"]
         text = generate(*flags, "--dry-run").out
         assert f"density {low:.3f} to {high:.3f}" in text and " to " in text.split("time")[1], text
@@ -200,9 +267,39 @@ def test_patterns_of_something_else(equitile, generate, tmp_path):
     pattern_file(equitile, tmp_path, version=3)
     generate(*use).must_be_refused("p.json", "version")
     pattern_file(equitile, tmp_path, grid=[3, 6, 9])
-    other = generate(*use)
-    warnings = [line for line in other.err.splitlines() if line.startswith("equitile: p.json: ")]  # a slow run has a header line, which names it too
-    assert other.code == 0 and len(warnings) == 1, other.err
+    for changes, mentions in ({"grid": [3, 6, 9]}, ["3x6x9"]), ({"block": 32}, ["in blocks of 32", "in blocks of 64"]):
+        pattern_file(equitile, tmp_path, **changes)
+        other = generate(*use)
+        warnings = [line for line in other.err.splitlines() if line.startswith("equitile: p.json: ")]  # a slow run has a header line, which names it too
+        assert other.code == 0 and len(warnings) == 1 and all(mention in warnings[0] for mention in mentions), other.err
+
+
+@pytest.mark.parametrize("flags, mentions", [
+    (["observe:mass=0.6,at=5"], ["step 5 of 5 is observed", "no step uses"]),
+    (["observe:at=4", "--dense-last-step"], ["step 4 of 5 is observed", "no step uses"]),
+    (["sta"], ["windows of", "3x6x8 tokens", "dense"]),
+    (["observe:at=4"], []), (["window:temporal"], []),
+])
+def test_what_leaves_nothing_out_says_so(generate, flags, mentions):
+    outcome = generate("--save-latents", "a.st", "--attention", *flags, "--dry-run")
+    assert outcome.code == 0 and outcome.err.count("\n") == bool(mentions), outcome.err
+    assert all(mention in outcome.err for mention in mentions), outcome.err
+
+
+@pytest.mark.parametrize("attention", ["svg", "sparge", "oracle", "predict", "predict:mass=0.9"])
+def test_queries_that_are_not_finite_are_named_with_step_and_layer(equitile, tmp_path, attention):
+    model = copied_model(tmp_path)
+
+    def huge(entry, data, begin, end):
+        data[begin:end] = struct.pack("<f", 3e38) * ((end - begin) // 4)
+
+    for norm in "norm_q", "norm_k":
+        change_tensor(model / "transformer/diffusion_pytorch_model.safetensors", f"blocks.2.attn1.{norm}.weight", huge)
+    for ranks in 1, 3:
+        outcome = equitile("generate", *FLAGS, "-m", model, "--save-latents", "a.st", "--attention", attention, "--dense-layers", 2,
+                           "--dense-steps", 0, "--ranks", ranks)
+        assert outcome.code and outcome.err.count("\n") == 1, outcome.err
+        assert re.search(r"step 1, layer 2: .*(are not finite|not a number)", outcome.err), outcome.err
 
 
 def test_weights_of_a_file(equitile, generate, tmp_path):
@@ -231,7 +328,11 @@ def test_a_models_own_pattern(generate, tmp_path):
 
 
 @pytest.mark.parametrize("flags, mentions", [
-    (["--attention", "observe", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe"]),
+    (["--attention", "observe", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe", "first step's noise"]),
+    (["--attention", "observe:mass=0.9", "--dense-steps", 0], ["--dense-steps 0", "no dense step to observe"]),
+    (["--attention", "predict:0.5"], ["no file 0.5", "NAME=VALUE", "mass,budget,min"]),
+    (["--attention", "predict:mass"], ["no file mass", "error,rows"]),
+    (["--attention", "sta:0.5"], ["no file 0.5", "density"]),
     (["--attention", "observe:at=9"], ["step 9 of 5"]),
     (["--attention", "predict:mass=1.5"], ["mass=1.5", "from 0 to 1"]),
     (["--attention", "predict:masss=0.5"], ["masss=0.5", "mass,budget,min"]),
