@@ -210,6 +210,20 @@ def test_layers_are_asked_for(tmp_path):
             equitile.plan(wrong, 2)
 
 
+def test_attention_takes_one_layer(tmp_path):
+    np.save(tmp_path / "m.npy", np.ones((2, 3, 3, 3), bool))
+    with pytest.raises(ValueError, match="has layers; load it and give one of them") as error:
+        equitile.attention(*inputs(), mask=tmp_path / "m.npy")
+    assert "layers=True" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"batch": "x"}', '{"batch": {}}', "\u0000"])
+def test_what_is_no_plan_is_refused_in_one_line(text):
+    with pytest.raises(ValueError) as error:
+        equitile.Plan.from_json(text, np.ones((1, 2, 2), bool))
+    assert "\n" not in str(error.value) and "json.exception" not in str(error.value)
+
+
 def test_tensors_that_require_grad_are_refused():
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(x) for x in inputs())
@@ -244,11 +258,15 @@ def test_planners_and_options():
     assert slow.work_per_rank[0] > slow.work_per_rank[1]
 
 
+MASK_TYPES = "a mask is bool, or uint8 or (little-endian) int64 of 0 and 1"
+
+
 @pytest.mark.parametrize(
     "call,word",
     [
-        (lambda: equitile.plan(np.ones((2, 3, 3), np.float32), 2), "a mask is bool or uint8, or int64 of 0 and 1"),
-        (lambda: equitile.plan(np.full((2, 3, 3), 2), 2), "a mask is bool or uint8, or int64 of 0 and 1"),
+        *[(lambda dtype=dtype: equitile.plan(np.ones((2, 3, 3), dtype), 2), MASK_TYPES) for dtype in ("i4", "i1", "f8", ">i8")],
+        (lambda: equitile.plan(np.ones((2, 3, 3), np.float32), 2), MASK_TYPES),
+        (lambda: equitile.plan(np.full((2, 3, 3), 2), 2), MASK_TYPES),
         (lambda: equitile.plan("mask.txt", 2), "mask.txt"),
         (lambda: equitile.plan(np.ones((3, 3), bool), 2), "shape"),
         (lambda: equitile.plan(np.ones((2, 3, 3), bool), 0), "rank"),

@@ -26,6 +26,7 @@
 #include "equitile/comm/solo/solo.h"
 #include "equitile/exec/executor.h"
 #include "equitile/generate/compute_choice.h"
+#include "equitile/io/checkpoint_folder.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/kernel/fma_peak.h"
 #include "equitile/kernel/target.h"
@@ -382,7 +383,8 @@ void RegisterBenchE2e(CLI::App& parent) {
   const Bounds<int64_t> size = {.min = 16, .max = 1 << 16};
   AddNumber(app, "-W,--width", options->width, size, "of the video")->excludes(tokens);
   AddNumber(app, "-H,--height", options->height, size, "of the video")->excludes(tokens);
-  AddNumber(app, "--video-frames", options->frames, {.min = 1, .max = 1 << 16}, "of the video")
+  AddNumber(app, "--video-frames,--num-frames", options->frames, {.min = 1, .max = 1 << 16},
+            "of the video")
       ->excludes(tokens);
   AddNumber(app, "--batch", options->batch, {.min = 1, .max = 16},
             "passes of a step: 2 with guidance, 1 without");
@@ -398,7 +400,13 @@ void RegisterBenchE2e(CLI::App& parent) {
   AddJson(app, options->json);
   app.footer(kExamples);
   app.callback([options] {
-    if (options->shape.empty()) options->model = FindModel(options->model).string();
+    if (options->shape.empty()) {
+      options->model = FindModel(options->model).string();
+      std::error_code ignored;
+      if (!std::filesystem::is_directory(options->model, ignored)) {
+        const CheckpointFolder folder(options->model);  // which says what to do instead
+      }
+    }
     const Json said = Run(*options).ToJson();
     if (options->json) return PrintJson(said);
     fmt::print("{}", Words(said));

@@ -137,8 +137,9 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
   const std::string kept = density.IsRange()
                                ? fmt::format("{:.3f} to {:.3f}", density.low, density.high)
                                : fmt::format("{:.3f}", density.high);
-  fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {}\n", planner,
-             Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho, kept);
+  fmt::print("layout           {} on {} of {}, {} {:.3f}, density {}\n", planner,
+             Counted(ranks, "rank"), Counted(threads, "thread"), Terminal::Of(stdout).Letters("ρ"),
+             layout.rho, kept);
   if (const std::string gain = ComputeGainText(ComputeOf(request.recipe), seconds.gain);
       !gain.empty()) {
     fmt::print("arithmetic       {}\n", gain);

@@ -6,6 +6,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
 #include "apps/cli/table.h"
+#include "apps/cli/wrapped_text.h"
 #include "apps/plan/plan_folder.h"
 #include "apps/plan/plan_html.h"
 #include "apps/plan/plan_request.h"
@@ -29,7 +30,7 @@ constexpr const char* kExamples =
     "  equitile plan --mask mask.npy --for-ranks 8 --node-size 4 --node-link 400Gb/s,1us --speeds "
     "1,1,1,1,1,1,1,0.5\n"
     "  equitile plan --mask mask.npy --for-ranks 8 --html report.html\n"
-    "  equitile plan --mask masks --for-ranks 8     all that `generate --export-masks masks` wrote";
+    "  equitile plan --mask masks --for-ranks 8  # all that `generate --export-masks masks` wrote";
 
 struct PlanCommand {
   PlanFlags flags;

@@ -122,8 +122,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                "auto: only layouts whose result does not depend on the number of ranks (default)");
   app.add_option("--machine", flags.machine, "rates measured by `equitile bench machine --out`")
       ->type_name("FILE");
-  app.add_option("--kernel-gflops", flags.kernel_gflops, "attention rate of one rank; default: 100")
-      ->type_name("NUMBER");
+  AddNumber(app, "--kernel-gflops", flags.kernel_gflops, {.min = 1e-9, .max = 1e12},
+            "attention rate of one rank; default: 100");
   app.add_option("--link", flags.link, "bandwidth and latency between ranks; default: 100Gb/s,2us")
       ->type_name("LINK");
   AddNumber(app, "--node-size", flags.node_size, {.min = 0, .max = 1 << 20},

@@ -20,12 +20,12 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  equitile verify --ranks 1,2,3,5,8 --planner all  many ranks against one\n"
+    "  equitile verify --ranks 1,2,3,5,8 --planner all     # many ranks against one\n"
     "  equitile verify --mask mask.npy --planner fractional,dbsp:2x2 --ranks 4 --json\n"
-    "  mpirun -n 3 equitile verify --planner all        three processes against one\n"
-    "  equitile verify --golden tests/golden --ranks 1,2,3,5  every stage against diffusers\n"
+    "  mpirun -n 3 equitile verify --planner all           # three processes against one\n"
+    "  equitile verify --golden tests/golden --ranks 1,2,3,5  # every stage against diffusers\n"
+    "  # one video, the same bits everywhere?\n"
     "  equitile verify -p \"a red circle\" --ranks 1,2,3 --threads 1,2 -W 64 -H 64 --steps 4\n"
-    "                                                   one video, the same bits everywhere?\n"
     "Plans that keep rows whole promise the same bits; plans that split rows a bound, derived "
     "from\n"
     "lengths, norms and the unit roundoff, or the steps of integers (--compute). One rank is "

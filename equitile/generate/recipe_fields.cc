@@ -9,8 +9,6 @@
 namespace equitile {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 31;
-
 ConfigMember Of(int64_t GenerationConfig::*member) {
   return {[member](const GenerationConfig& c) { return fmt::format("{}", c.*member); },
           [member](GenerationConfig& c, const std::string& text) {
@@ -123,27 +121,28 @@ std::vector<RecipeField> MakeFields() {
       {.name = "width",
        .flags = "-W,--width",
        .key = "width",
-       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
-       .help = "pixels, a multiple of 16",
+       .type = WholeNumber(),  // CheckSizes knows which, and the nearest
+       .help = "pixels, a multiple of 16; default: the model's (wan-mini 256), else 832",
        .member = Of(&Config::width)},
       {.name = "height",
        .flags = "-H,--height",
        .key = "height",
-       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
-       .help = "pixels, a multiple of 16",
+       .type = WholeNumber(),  // CheckSizes knows which, and the nearest
+       .help = "pixels, a multiple of 16; default: the model's (wan-mini 256), else 480",
        .member = Of(&Config::height)},
       {.name = "frames",
        .flags = "--video-frames,--num-frames",
        .key = "video_frames",
-       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
-       .help = "4 n + 1",
+       .type = WholeNumber(),  // CheckSizes knows which, and the nearest
+       .help = "4 n + 1; default: the model's (wan-mini 49), else 81",
        .member = Of(&Config::frames)},
       {.name = "frames per second",
        .flags = "--fps",
        .key = "fps",
        .type = WholeNumber({.min = 1, .max = 1000}),
        .decides_bits = false,  // but of the file, which is written anew
-       .help = "frames per second",
+       .help = "frames per second; .gif: at most 50, in steps of 1/100 s; default: the "
+               "model's, else 16",
        .member = Of(&Config::fps)},
       {.name = "quality of the file",
        .flags = "--crf",
@@ -156,19 +155,20 @@ std::vector<RecipeField> MakeFields() {
        .flags = "--steps,--num-inference-steps",
        .key = "steps",
        .type = WholeNumber({.min = 1, .max = 1000}),
-       .help = "denoising steps",
+       .help = "denoising steps; default: the model's (wan-mini 20), else 50",
        .member = Of(&Config::steps)},
       {.name = "guidance",
        .flags = "--cfg-scale,--guidance-scale",
        .key = "cfg_scale",
        .type = RealNumber({.min = 0, .max = 1000}),
-       .help = "guidance; 1 or less: without, at half the time",
+       .help = "guidance; 1 or less: without, at half the time; default: the model's "
+               "(wan-mini 4), else 5",
        .member = Of(&Config::guidance)},
       {.name = "flow shift",
        .flags = "--flow-shift",
        .key = "flow_shift",
        .type = RealNumber({.min = 1e-3, .max = 1e3}),
-       .help = "more steps at high noise",
+       .help = "more steps at high noise; default: the model's",
        .member = Of(&Config::flow_shift)},
       {.name = "seed",
        .flags = "-s,--seed",
@@ -180,13 +180,13 @@ std::vector<RecipeField> MakeFields() {
        .flags = "--sampler",
        .key = "sampler",
        .type = Word({"unipc", "unipc-b", "euler"}),
-       .help = "sampler",
+       .help = "sampler (default: the model's)",
        .member = Of(&Config::sampler, SamplerKindName, ParseSamplerKind)},
       {.name = "rng",
        .flags = "--rng",
        .key = "rng",
        .type = Word({"torch", "philox"}),
-       .help = "noise of the same seed as",
+       .help = "whose noise the seed gives (default: torch)",
        .member = Of(&Config::rng, NoiseKindName, ParseNoiseKind)},
       {.name = "tokenizer",
        .flags = "--tokenizer",

@@ -1,6 +1,6 @@
 #include "equitile/generate/request.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -82,6 +82,22 @@ void ReadNamedFiles(GenerateRequest& request) {
   }
 }
 
+// Those that were given and only matter where blocks are left out. A search does so by itself.
+std::vector<std::string> FlagsOfMasks(const GenerateRequest& request) {
+  const Recipe& recipe = request.recipe;
+  std::vector<std::string> flags;
+  if (request.options.files == VideoFiles::kNone) return flags;
+  for (const RecipeField& field : recipe.fields()) {
+    const bool is_given = recipe.SourceOf(field.key) == Recipe::Source::kGiven &&
+                          recipe.Text(field.key) != field.initial;  // which a preset may say
+    for (const char* key : {"dense_steps", "dense_layers", "dense_last_step", "share_passes"}) {
+      if (field.key == key && is_given) flags.push_back(field.LongFlag());
+    }
+  }
+  if (request.options.measured_q_blocks > 0) flags.push_back("--measure-mass");
+  return flags;
+}
+
 // What was asked for and will not be seen in the video.
 void AddRemarks(GenerateRequest& request) {
   const Recipe& recipe = request.recipe;
@@ -90,6 +106,12 @@ void AddRemarks(GenerateRequest& request) {
     request.remarks.push_back(fmt::format(
         "--negative-prompt is ignored: --cfg-scale {} is without guidance; more than 1 is with it",
         recipe.Text("cfg_scale")));
+  }
+  if (const auto flags = FlagsOfMasks(request);
+      !flags.empty() && !request.sparsity.attention.IsSparse()) {
+    request.remarks.push_back(
+        fmt::format("{}: without effect, since --attention {} leaves no blocks out",
+                    fmt::join(flags, ", "), recipe.Text("attention")));
   }
   const std::optional<Vocabulary> vocabulary = Vocabulary::Of(request.folder.root());
   if (!vocabulary) return;
@@ -113,12 +135,24 @@ void UseRecordedTarget(const Recipe& recipe, const RunOptions& options) {
       recipe.Text("target"), TargetName(ActiveTarget()));
 }
 
+CheckpointFolder ModelOf(const Recipe& recipe) {
+  const fs::path path = recipe.Text("model");
+  std::error_code ignored;
+  if (recipe.SourceOf("model") == Recipe::Source::kRecord && !fs::is_directory(path, ignored)) {
+    throw InputError(
+        "--from: the record names the model {}, which is not there; -m DIR says where "
+        "it is now",
+        path.string());
+  }
+  return CheckpointFolder(path);
+}
+
 }  // namespace
 
 GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options) {
   std::vector<GenerateTask> tasks = MakeTasks(recipe, options);
   UseRecordedTarget(recipe, options);
-  const CheckpointFolder folder(recipe.Text("model"));
+  const CheckpointFolder folder = ModelOf(recipe);
   const WanConfig transformer = ReadWanConfig(folder.Config("transformer"));
   recipe.SetModelDefaults(ReadGenerationConfig(folder));
   GenerateRequest request{.recipe = std::move(recipe),

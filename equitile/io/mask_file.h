@@ -13,12 +13,13 @@
 
 namespace equitile {
 
-// m.npy: bool or uint8, or int64 of 0 and 1, [lanes, q_blocks, kv_blocks], [layers, lanes, q_blocks, kv_blocks] or
-// [steps, layers, lanes, q_blocks, kv_blocks], elements 0 or 1. m.json, if it exists: any of
-// version (1), batch, heads, block, q_tokens, kv_tokens, grid [F, H, W], text {before, after},
-// home_order ("fhw", "hilbert", "tiles:4x8x8", ...: the transformer's own), orders (one, or one per
-// lane), tails ("none" or "mean", or one per lane), layer, step. What it does not say: batch 1,
-// block 64, the grid's tokens or full blocks, fhw at home, every lane in home order, no tails.
+// m.npy: bool or uint8, or int64 of 0 and 1, [lanes, q_blocks, kv_blocks], [layers, lanes,
+// q_blocks, kv_blocks] or [steps, layers, lanes, q_blocks, kv_blocks], elements 0 or 1. m.json, if
+// it exists: any of version (1), batch, heads, block, q_tokens, kv_tokens, grid [F, H, W], text
+// {before, after}, home_order ("fhw", "hilbert", "tiles:4x8x8", ...: the transformer's own), orders
+// (one, or one per lane), tails ("none" or "mean", or one per lane), layer, step. What it does not
+// say: batch 1, block 64, the grid's tokens or full blocks, fhw at home, every lane in home order,
+// no tails.
 struct MaskFile {
   std::vector<BlockMask> layers;   // [steps][layers], at least one; all of the same lanes and grid
   bool has_layer_axis = false;     // the array has four axes or five
@@ -38,6 +39,9 @@ struct MaskFile {
 
 // Masks of one layer in one step, for a run whose tokens lie on `grid`.
 MaskFile MaskFileOf(const LaneMasks& masks, const TokenGrid& grid, int64_t step, int64_t layer);
+
+// By its name, .npz or .pt, which only the Python module reads; ReadMaskFile says so.
+bool IsArchiveOfMasks(const std::filesystem::path& path);
 
 // Throws InputError, with the file's name, for whatever is not as above or does not fit together.
 MaskFile ReadMaskFile(const std::filesystem::path& path);

@@ -17,6 +17,7 @@ import numpy as _np
 
 from . import _core
 from ._masks import layers_of as _layers_of
+from ._masks import one_layer_of as _one_layer_of
 from ._pipeline import Pipeline, Step, Video
 
 __all__ = ["Pipeline", "Plan", "Step", "Transfer", "Video", "attention", "plan", "target"]
@@ -76,8 +77,11 @@ class Plan:
     def from_json(cls, text: str, mask: Any) -> Plan:
         """A plan from to_json() or `equitile plan --out`, with the mask that it was made for. Seconds are predicted with the default
         rates. Raises ValueError where the text is no plan, or one for another mask."""
-        batch = _json.loads(text).get("batch", 1) if text.lstrip().startswith("{") else 1
-        return cls._of(*_core.read_plan(text, _layers_of(mask, batch, layers=False)[0]))
+        try:
+            batch = int(_json.loads(text)["batch"])
+        except (ValueError, TypeError, KeyError):  # what is wrong with it is said by its reader
+            batch = 1
+        return cls._of(*_core.read_plan(text, _one_layer_of(mask, batch)))
 
     @classmethod
     def _of(cls, report: str, text: str, transfers: list[tuple]) -> Plan:
@@ -174,7 +178,7 @@ def attention(
     batch, tokens, heads, head_dim = as_tokens(q).shape
     lse = _np.full((batch, heads, tokens), -_np.inf, _np.float32)
     _core.attention(
-        as_tokens(q), as_tokens(k), as_tokens(v), as_tokens(out), lse, None if mask is None else _layers_of(mask, batch, layers=False)[0], block,
+        as_tokens(q), as_tokens(k), as_tokens(v), as_tokens(out), lse, None if mask is None else _one_layer_of(mask, batch), block,
         1.0 / _math.sqrt(head_dim) if scale is None else scale, threads, compute)
     return out, (torch.from_numpy(lse) if is_torch else lse)
 
