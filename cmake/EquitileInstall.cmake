@@ -40,4 +40,5 @@ install(FILES ${PROJECT_BINARY_DIR}/equitileConfig.cmake ${PROJECT_BINARY_DIR}/e
 
 install(TARGETS equitile_app RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT engine)
 # The model that `equitile generate` uses when none is named.
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/wan-mini DESTINATION ${CMAKE_INSTALL_DATADIR}/equitile/models COMPONENT engine)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/wan-mini DESTINATION ${CMAKE_INSTALL_DATADIR}/equitile/models COMPONENT engine
+        PATTERN training EXCLUDE)

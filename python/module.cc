@@ -12,6 +12,7 @@
 #include "equitile/base/timer.h"
 #include "equitile/base/topology.h"
 #include "equitile/base/version.h"
+#include "equitile/exec/wire.h"
 #include "equitile/io/machine_file.h"
 #include "equitile/io/plan_file.h"
 #include "equitile/io/plan_report_json.h"
@@ -57,6 +58,18 @@ DType DTypeOf(int code, int bits) {
   if (code == 2 && bits == 16) return DType::kF16;
   if (code == 4 && bits == 16) return DType::kBF16;
   throw InputError("[python] an array's dtype is neither float32, float16 nor bfloat16");
+}
+
+// NumPy 2 laid out its types anew: pybind11 before 2.12 would read them as other ones.
+void CheckNumpyFits() {
+#if PYBIND11_VERSION_HEX < 0x020C0000
+  const auto version = py::module_::import("numpy").attr("__version__").cast<std::string>();
+  if (std::stoi(version) < 2) return;
+  throw py::import_error(
+      fmt::format("equitile was compiled with pybind11 {}.{}, which does not know NumPy {}; use "
+                  "numpy<2, or compile with pybind11>=2.12",
+                  PYBIND11_VERSION_MAJOR, PYBIND11_VERSION_MINOR, version));
+#endif
 }
 
 // A rank-4 array of any library, viewed without a copy for as long as this lives.
@@ -187,6 +200,7 @@ struct PlanArgs {
   int32_t ranks;
   std::string planner;
   int64_t block, head_dim;
+  std::string compute;
   bool reproducible;
   std::string machine;  // the text of a machine file; "": none
   std::optional<double> kernel_gflops;
@@ -225,10 +239,14 @@ PlanOptions OptionsOf(const PlanArgs& args, const BlockGrid& grid) {
                                              {"heads", DbspBalance::kHeads},
                                              {"blocks", DbspBalance::kBlocks}});
   Cluster& cluster = options.cluster;
-  cluster.wire.head_dim = args.head_dim;
+  cluster.wire = WireFormatOf(args.head_dim, DType::kF32, ParseCompute(args.compute));
   if (!args.machine.empty()) {
     const Machine machine = ParseMachineFile(args.machine, "machine");
-    ApplyMachine(machine, grid, options);
+    if (const std::string missing = MissingRates(machine, "machine", args.compute);
+        !missing.empty() && PyErr_WarnEx(PyExc_UserWarning, missing.c_str(), 1) != 0) {
+      throw py::error_already_set();
+    }
+    ApplyMachine(machine, grid, options, args.compute);
     if (std::ssize(machine.node_of) == options.ranks) SetNodes(machine.node_of, cluster);
   }
   if (args.kernel_gflops) cluster.gflops = *args.kernel_gflops;
@@ -344,6 +362,7 @@ py::tuple ReadPlanOf(const std::string& text, const MaskArray& array) {
 }  // namespace
 
 PYBIND11_MODULE(_core, module) {
+  CheckNumpyFits();
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);
@@ -360,15 +379,16 @@ PYBIND11_MODULE(_core, module) {
   module.def(
       "plan",
       [](const MaskArray& mask, int32_t ranks, const std::string& planner, int64_t block,
-         int64_t head_dim, bool reproducible, const std::string& machine,
-         std::optional<double> kernel_gflops, const std::string& link, int32_t node_size,
-         const std::string& node_link, const std::vector<double>& speeds, double reward,
-         const std::string& dbsp_blocks, const std::string& dbsp_head_order,
+         int64_t head_dim, const std::string& compute, bool reproducible,
+         const std::string& machine, std::optional<double> kernel_gflops, const std::string& link,
+         int32_t node_size, const std::string& node_link, const std::vector<double>& speeds,
+         double reward, const std::string& dbsp_blocks, const std::string& dbsp_head_order,
          const std::string& dbsp_balance) {
         return MakePlanOf(mask, {.ranks = ranks,
                                  .planner = planner,
                                  .block = block,
                                  .head_dim = head_dim,
+                                 .compute = compute,
                                  .reproducible = reproducible,
                                  .machine = machine,
                                  .kernel_gflops = kernel_gflops,
@@ -382,9 +402,10 @@ PYBIND11_MODULE(_core, module) {
                                  .dbsp_balance = dbsp_balance});
       },
       py::arg("mask"), py::arg("ranks"), py::arg("planner"), py::arg("block"), py::arg("head_dim"),
-      py::arg("reproducible"), py::arg("machine"), py::arg("kernel_gflops"), py::arg("link"),
-      py::arg("node_size"), py::arg("node_link"), py::arg("speeds"), py::arg("reward"),
-      py::arg("dbsp_blocks"), py::arg("dbsp_head_order"), py::arg("dbsp_balance"));
+      py::arg("compute"), py::arg("reproducible"), py::arg("machine"), py::arg("kernel_gflops"),
+      py::arg("link"), py::arg("node_size"), py::arg("node_link"), py::arg("speeds"),
+      py::arg("reward"), py::arg("dbsp_blocks"), py::arg("dbsp_head_order"),
+      py::arg("dbsp_balance"));
   module.def("read_plan", &ReadPlanOf, py::arg("text"), py::arg("mask"));
   module.def("version", [] { return std::string(Version()); });
   DefinePipeline(module);

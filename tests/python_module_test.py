@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 import time
 
@@ -209,6 +210,20 @@ def test_layers_are_asked_for(tmp_path):
             equitile.plan(wrong, 2)
 
 
+def test_attention_takes_one_layer(tmp_path):
+    np.save(tmp_path / "m.npy", np.ones((2, 3, 3, 3), bool))
+    with pytest.raises(ValueError, match="has layers; load it and give one of them") as error:
+        equitile.attention(*inputs(), mask=tmp_path / "m.npy")
+    assert "layers=True" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"batch": "x"}', '{"batch": {}}', "\u0000"])
+def test_what_is_no_plan_is_refused_in_one_line(text):
+    with pytest.raises(ValueError) as error:
+        equitile.Plan.from_json(text, np.ones((1, 2, 2), bool))
+    assert "\n" not in str(error.value) and "json.exception" not in str(error.value)
+
+
 def test_tensors_that_require_grad_are_refused():
     torch = pytest.importorskip("torch")
     q, k, v = (torch.from_numpy(x) for x in inputs())
@@ -243,11 +258,15 @@ def test_planners_and_options():
     assert slow.work_per_rank[0] > slow.work_per_rank[1]
 
 
+MASK_TYPES = "a mask is bool, or uint8 or (little-endian) int64 of 0 and 1"
+
+
 @pytest.mark.parametrize(
     "call,word",
     [
-        (lambda: equitile.plan(np.ones((2, 3, 3), np.float32), 2), "a mask is bool or uint8, or int64 of 0 and 1"),
-        (lambda: equitile.plan(np.full((2, 3, 3), 2), 2), "a mask is bool or uint8, or int64 of 0 and 1"),
+        *[(lambda dtype=dtype: equitile.plan(np.ones((2, 3, 3), dtype), 2), MASK_TYPES) for dtype in ("i4", "i1", "f8", ">i8")],
+        (lambda: equitile.plan(np.ones((2, 3, 3), np.float32), 2), MASK_TYPES),
+        (lambda: equitile.plan(np.full((2, 3, 3), 2), 2), MASK_TYPES),
         (lambda: equitile.plan("mask.txt", 2), "mask.txt"),
         (lambda: equitile.plan(np.ones((3, 3), bool), 2), "shape"),
         (lambda: equitile.plan(np.ones((2, 3, 3), bool), 0), "rank"),
@@ -264,3 +283,25 @@ def test_what_cannot_be_used_is_refused_in_one_line(call, word):
     with pytest.raises(ValueError) as error:
         call()
     assert word in str(error.value) and "\n" not in str(error.value)
+
+
+def test_plans_know_the_arithmetic(tmp_path):
+    """Its rates, and the bytes that travel; a machine without them is warned about."""
+    mask = np.tril(np.ones((8, 16, 16), bool))
+    f32, int8 = (equitile.plan(mask, 4, "ulysses", compute=compute, head_dim=64) for compute in ("f32", "int8"))
+    assert int8.bytes_max < 0.4 * f32.bytes_max and int8.rho == f32.rho
+    rate = {"head_dim": 64, "block": 64, "dtype": "f32", "gflops": 50.0, "row_seconds": 0.0}
+    machine = {"version": 1, "target": "avx2", "threads": 1, "peak_gflops": 100.0, "pack_bytes_per_second": 0.0, "kernel": [rate], "links": []}
+    with pytest.warns(UserWarning, match="no rates of attention in int8"):
+        slow = equitile.plan(mask, 4, "ulysses", compute="int8", head_dim=64, machine=machine)
+    machine["kernel"].append({**rate, "dtype": "int8", "gflops": 150.0})
+    fast = equitile.plan(mask, 4, "ulysses", compute="int8", head_dim=64, machine=machine)
+    assert fast.predicted_compute == pytest.approx(slow.predicted_compute / 3, rel=1e-6)
+    with pytest.raises(ValueError, match="int4"):
+        equitile.plan(mask, 4, compute="int4")
+
+
+def test_numpy_2_is_refused_where_it_would_be_misread():
+    code = "import numpy; numpy.__version__ = '2.1.0'; import equitile; print('imported')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert done.stdout == "imported\n" or "does not know NumPy 2.1.0; use numpy<2" in done.stderr.splitlines()[-1], done.stderr

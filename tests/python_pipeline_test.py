@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -203,3 +204,44 @@ def test_videos_become_files(pipeline, tmp_path):
     video = pipeline.generate(PROMPT, **{**SMALL, "steps": 1})
     video.save(tmp_path / "v.npy")
     assert np.array_equal(np.load(tmp_path / "v.npy"), video.frames)
+    video.save(tmp_path / "new/frames/%03d.png")
+    for i, frame in enumerate(video.frames):
+        assert np.array_equal(png_pixels(tmp_path / f"new/frames/{i:03}.png"), frame)
+    with pytest.raises(ValueError, match="one frame"):
+        video.save(tmp_path / "v.png")
+    with pytest.raises(ValueError, match="%05d"):
+        video.save(tmp_path / "new/%s%d.png")
+    if shutil.which("ffmpeg"):
+        video.save(tmp_path / "v.mp4")
+        assert_alike(tmp_path / "v.mp4", tmp_path / "new/frames", 30)
+
+
+def assert_alike(a, b, db):
+    command = [os.environ["EQUITILE"], "compare", str(a), str(b), "--json"]
+    psnr = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["psnr_mean"]
+    assert psnr is None or psnr > db  # None: identical
+
+
+# Noise fills the table of codes again and again, a plain picture makes the longest ones; of few colours none is lost.
+@pytest.mark.parametrize("kind,db", [("video", 30), ("noise", 20), ("plain", 90), ("one pixel", 90), ("few colours", 90)])
+def test_gifs_hold_the_frames(pipeline, tmp_path, kind, db):
+    rng = np.random.default_rng(5)
+    frames = {
+        "video": lambda: pipeline.generate(PROMPT, **{**SMALL, "steps": 1}).frames,
+        "noise": lambda: rng.integers(0, 256, (3, 67, 101, 3), np.uint8),
+        "plain": lambda: np.full((2, 300, 400, 3), 77, np.uint8),
+        "one pixel": lambda: np.full((1, 1, 1, 3), 9, np.uint8),
+        "few colours": lambda: (rng.integers(0, 4, (4, 50, 70, 3)) * 80).astype(np.uint8),
+    }[kind]()
+    video = equitile.Video(frames, None, {"fps": 16})
+    video.save(tmp_path / "v.gif")
+    video.save(tmp_path / "v/%02d.png")
+    if kind != "one pixel":  # SSIM wants more
+        assert_alike(tmp_path / "v.gif", tmp_path / "v", db)
+    inspected = subprocess.run([os.environ["EQUITILE"], "inspect", "v.gif", "--json"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert json.loads(inspected.stdout)["frames"] == len(frames)
+
+
+def test_gifs_play_at_most_50_frames_per_second(tmp_path):
+    with pytest.raises(ValueError, match="50"):
+        equitile.Video(np.zeros((1, 2, 2, 3), np.uint8), None, {"fps": 60}).save(tmp_path / "v.gif")

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  equitile bench attention                                     dense, 8192 tokens, 4 heads\n"
+    "  equitile bench attention  # dense, 8192 tokens, 4 heads\n"
     "  equitile bench attention --density 1,0.5,0.25,0.1 --head-dim 64,128\n"
     "  equitile bench attention --mask one --heads 128 --tokens 4096\n"
     "  equitile bench attention --compute f32,int16,int8 --head-dim 32,64,128\n"
@@ -170,8 +170,8 @@ class AttentionBench {
       results_[group[i]].error = workload.Check(pool);
     }
     const auto count = static_cast<int64_t>(group.size());
-    const std::vector<PeakTiming> timings = TimeInTurnsBesidePeak(
-        pool, group.size(), run, [&](int64_t round, int64_t rounds) {
+    const std::vector<PeakTiming> timings =
+        TimeInTurnsBesidePeak(pool, group.size(), run, [&](int64_t round, int64_t rounds) {
           progress.Report(
               done_ * rounds + round * count, total * rounds,
               fmt::format("head_dim {}, density {:.2f}", setting.head_dim, mask.Density()));

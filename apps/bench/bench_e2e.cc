@@ -25,6 +25,8 @@
 #include "equitile/base/topology.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/exec/executor.h"
+#include "equitile/generate/compute_choice.h"
+#include "equitile/io/checkpoint_folder.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/kernel/fma_peak.h"
 #include "equitile/kernel/target.h"
@@ -40,6 +42,7 @@ constexpr const char* kExamples =
     "  equitile bench e2e\n"
     "  equitile bench e2e -m models/wan-mini -W 256 -H 256 --video-frames 49\n"
     "  equitile bench e2e --shape wan-1.3b,layers=2 --tokens 8192 --weights bf16 --json\n"
+    "  equitile bench e2e --compute int8\n"
     "rest is everything that is neither attention nor a linear layer, also where it is fused with "
     "one.\n"
     "Fractions are of the best of several windows of multiply-adds on all threads, in turns with "
@@ -50,12 +53,27 @@ constexpr int kLeastSteps = 3;
 constexpr double kEnoughSeconds = 1.0;
 
 struct Options {
-  std::string model, shape, weights = "f32";
+  std::string model, shape, compute = "f32";
+  std::optional<std::string> weights;  // as `compute` has them, else f32
   std::optional<int64_t> tokens;
   int64_t width = 256, height = 256, frames = 49;
   int64_t batch = 2, text_rows = 20, text_tokens = 512, threads = 0, seed = 1;
   bool json = false;
 };
+
+ComputeChoice ComputeOf(const Options& options) { return ParseComputeChoice(options.compute); }
+
+WeightType WeightsOf(const Options& options) {
+  const Compute linear = ComputeOf(options).linear;
+  if (linear == Compute::kF32) return ParseWeightType(options.weights.value_or("f32"));
+  if (options.weights) {
+    throw InputError(
+        "--weights {}: linear layers compute in {}, and weights with them; leave "
+        "--weights away",
+        *options.weights, ComputeName(linear));
+  }
+  return IntegerWeights(linear);
+}
 
 // Pixels per latent element, and frames per latent frame after the first: the VAE's.
 constexpr int64_t kPixels = 8, kFrames = 4;
@@ -121,7 +139,8 @@ class Workload {
     const auto seed = static_cast<uint64_t>(options.seed);
     grid_ = options.tokens ? GridOfTokens(*options.tokens, config) : GridOfVideo(options, config);
     Load(options);
-    transformer_.emplace(config_, weights_, pool);
+    const Compute attention = ComputeOf(options).attention;
+    transformer_.emplace(config_, weights_, pool, attention);
     const PatchSize& patch = config.patch;
     latent_ = RandomNormal({config.in_channels, grid_.frames * patch.frames,
                             grid_.height * patch.height, grid_.width * patch.width},
@@ -141,7 +160,8 @@ class Workload {
         executor_,
         std::make_unique<ConstantMasks>(
             BlockMask::Dense(lanes, {.q_tokens = Tokens(), .kv_tokens = Tokens()})),
-        LayerAttention::Options{.head_dim = config.head_dim, .layers = config.layers});
+        LayerAttention::Options{
+            .head_dim = config.head_dim, .layers = config.layers, .compute = attention});
   }
 
   int64_t Tokens() const { return grid_.VideoTokens(); }
@@ -180,21 +200,24 @@ class Workload {
 
  private:
   void Load(const Options& options) {
-    const WeightType type = ParseWeightType(options.weights);
+    const WeightType type = WeightsOf(options);
     const Stopwatch watch;
-    bytes_ = AlignedBuffer<std::byte>(WanWeights::Bytes(config_, type));
+    WanWeightTypes types(type);
     if (options.shape.empty()) {
       const TensorFiles files =
           TensorFiles::OpenFolder(std::filesystem::path(options.model) / "transformer");
+      if (type == WeightType::kInt8) types.int16 = WanWeights::StayInt16(files, config_);
+      bytes_ = AlignedBuffer<std::byte>(WanWeights::Bytes(config_, types));
       Progress progress("loading");
-      WanWeights::Pack(files, config_, type, bytes_.span(), pool_,
+      WanWeights::Pack(files, config_, types, bytes_.span(), pool_,
                        [&](int64_t done, int64_t total) { progress.Report(done, total); });
     } else {
-      WanWeights::PackRandom(config_, type, static_cast<uint64_t>(options.seed), bytes_.span(),
+      bytes_ = AlignedBuffer<std::byte>(WanWeights::Bytes(config_, types));
+      WanWeights::PackRandom(config_, types, static_cast<uint64_t>(options.seed), bytes_.span(),
                              pool_);
     }
     load_seconds_ = watch.Seconds();
-    weights_ = WanWeights(config_, type, bytes_.span());
+    weights_ = WanWeights(config_, types, bytes_.span());
   }
 
   WanConfig config_;
@@ -264,6 +287,7 @@ Table Report(const Options& options, const WanConfig& config, const Workload& wo
                {"model"},
                {"layers"},
                {"weights"},
+               {"compute", false},
                {"tokens"},
                {"batch"},
                {"peak_gflops"},
@@ -284,7 +308,8 @@ Table Report(const Options& options, const WanConfig& config, const Workload& wo
              options.threads,
              options.shape.empty() ? options.model : options.shape,
              config.layers,
-             options.weights,
+             std::string(WeightTypeName(WeightsOf(options))),
+             ComputeChoiceText(ComputeOf(options)),
              workload.Tokens(),
              options.batch,
              {timing.peak_gflops, 1},
@@ -358,18 +383,30 @@ void RegisterBenchE2e(CLI::App& parent) {
   const Bounds<int64_t> size = {.min = 16, .max = 1 << 16};
   AddNumber(app, "-W,--width", options->width, size, "of the video")->excludes(tokens);
   AddNumber(app, "-H,--height", options->height, size, "of the video")->excludes(tokens);
-  AddNumber(app, "--video-frames", options->frames, {.min = 1, .max = 1 << 16}, "of the video")
+  AddNumber(app, "--video-frames,--num-frames", options->frames, {.min = 1, .max = 1 << 16},
+            "of the video")
       ->excludes(tokens);
   AddNumber(app, "--batch", options->batch, {.min = 1, .max = 16},
             "passes of a step: 2 with guidance, 1 without");
   AddNumber(app, "--text-rows", options->text_rows, {.min = 1, .max = 512}, "tokens of the prompt");
-  AddChoice(app, "--weights", options->weights, {"f32", "bf16"}, "how weights are packed");
+  AddChoice(app, "--weights", options->weights, {"f32", "bf16"},
+            "how weights are packed; default: f32, or as --compute has them");
+  app.add_option("--compute", options->compute,
+                 "f32, int16 or int8, or parts like linear=int16: attention, linear")
+      ->type_name("WHAT")
+      ->capture_default_str();
   AddNumber(app, "-t,--threads", options->threads, {.min = 1, .max = 4096}, "threads");
   AddNumber(app, "--seed", options->seed, {.min = 0}, "of the numbers");
   AddJson(app, options->json);
   app.footer(kExamples);
   app.callback([options] {
-    if (options->shape.empty()) options->model = FindModel(options->model).string();
+    if (options->shape.empty()) {
+      options->model = FindModel(options->model).string();
+      std::error_code ignored;
+      if (!std::filesystem::is_directory(options->model, ignored)) {
+        const CheckpointFolder folder(options->model);  // which says what to do instead
+      }
+    }
     const Json said = Run(*options).ToJson();
     if (options->json) return PrintJson(said);
     fmt::print("{}", Words(said));

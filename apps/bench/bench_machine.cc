@@ -20,10 +20,10 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  equitile bench machine --out machine.json                 one rank: the kernel\n"
-    "  mpirun -n 2 equitile bench machine --out machine.json     and the link between ranks\n"
-    "  mpirun -n 8 equitile bench machine --out machine.json     on two nodes: links inside and\n"
-    "                                                            between, and what ranks share\n"
+    "  equitile bench machine --out machine.json               # one rank: the kernel\n"
+    "  mpirun -n 2 equitile bench machine --out machine.json   # and the link between ranks\n"
+    "  mpirun -n 8 equitile bench machine --out machine.json   # on two nodes: links inside and\n"
+    "                                                          # between, and what ranks share\n"
     "  equitile plan --mask mask.npy --for-ranks 8 --machine machine.json";
 
 struct Request {

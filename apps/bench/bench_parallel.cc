@@ -48,7 +48,10 @@ struct Request {
 class ParallelBench {
  public:
   ParallelBench(const Request& request, Communicator& comm, int threads)
-      : request_(request), comm_(comm), pool_(threads) {
+      : request_(request),
+        comm_(comm),
+        pool_(threads),
+        compute_(ParseCompute(request.plan.compute)) {
     AgreeOnArithmetic(comm);
     const MaskFile file = MaskOf(request.plan);
     masks_ = file.MasksOf(static_cast<size_t>(request.plan.layer.value_or(0)));
@@ -60,10 +63,11 @@ class ParallelBench {
       const Machine machine = Calibrate(comm, pool_,
                                         {.head_dims = {flags.head_dim},
                                          .blocks = {masks_.blocks().grid().block_tokens},
+                                         .computes = {compute_},
                                          .links = flags.link.empty()});
-      ApplyMachine(machine, masks_.blocks().grid(), options_);
+      ApplyMachine(machine, masks_.blocks().grid(), options_, ComputeName(compute_));
     }
-    options_.cluster.wire.value_bytes = DTypeBytes(ParseDType(request.wire));
+    options_.cluster.wire = WireFormatOf(flags.head_dim, ParseDType(request.wire), compute_);
   }
 
   Table Run() {
@@ -81,7 +85,7 @@ class ParallelBench {
     }
     Executor executor(comm_, pool_, exec);
     const ParallelWorkload workload(masks_, options_, request_.plan.head_dim, comm_.rank(),
-                                    exec.wire, pool_);
+                                    exec.wire, compute_, pool_);
     if (!request_.trace.empty()) trace_ = std::make_unique<Trace>(comm_);
     std::vector<Contender> contenders;
     const std::vector<PlannerSpec> specs = ParsePlanners(request_.plan.planners, comm_.size());
@@ -170,7 +174,8 @@ class ParallelBench {
     const double planned = comm_.Now();
     comm_.Barrier();  // hashes are compared next: nobody's time is another's planning
     const double lowering = comm_.Now();
-    contender.part = executor.Prepare(contender.made.plan, masks_, request_.plan.head_dim);
+    contender.part =
+        executor.Prepare(contender.made.plan, masks_, request_.plan.head_dim, compute_);
     const double lowered = comm_.Now();
     if (trace_)
       trace_->Add(RunEvent{.kind = RunEvent::Kind::kPlan, .begin = begin, .end = lowered}, -1, 0);
@@ -205,6 +210,7 @@ class ParallelBench {
   const Request& request_;
   Communicator& comm_;
   ThreadPool pool_;
+  Compute compute_;
   LaneMasks masks_;
   PlanOptions options_;
   std::unique_ptr<Trace> trace_;
@@ -234,6 +240,9 @@ void Run(const Request& request) {
                      kHeadDimStep, kMaxHeadDim);
   if (request.plan.ranks)
     throw InputError("--for-ranks: this runs on ranks; use --ranks or mpirun");
+  if (request.plan.compute != "f32" && request.wire != "f32")
+    throw InputError("--wire {}: attention computes in {}, and so tokens travel; leave --wire away",
+                     request.wire, request.plan.compute);
   if (!request.trace.empty() && IsFirstProcess()) CheckWritable(request.trace);
   RunOnRanks(request.on, [&](Communicator& comm, int threads) {
     ParallelBench bench(request, comm, threads);
@@ -248,6 +257,7 @@ void Run(const Request& request) {
                  {"platform", Platform(comm)},
                  {"threads", threads},
                  {"target", target},
+                 {"compute", request.plan.compute},
                  {"plans", plans}});
     } else {
       fmt::print("{} ranks ({}), {} thread{} each, {}\n{}", comm.size(), Platform(comm), threads,

@@ -16,8 +16,7 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  equitile bench plan                                     growth in heads, in blocks, in "
-    "ranks\n"
+    "  equitile bench plan  # growth in heads, in blocks, in ranks\n"
     "  equitile bench plan --heads 40 --blocks 1184 --ranks 8,64,1024 --planner fractional --json";
 
 struct BenchPlanOptions {

@@ -7,6 +7,7 @@
 #include "equitile/base/hash.h"
 #include "equitile/exec/token_rows.h"
 #include "equitile/exec/verification.h"
+#include "equitile/kernel/reference/attention_reference.h"
 
 namespace equitile {
 namespace {
@@ -25,11 +26,13 @@ float NumberAt(uint64_t tensor, uint64_t index) {
 }  // namespace
 
 ParallelWorkload::ParallelWorkload(const LaneMasks& masks, const PlanOptions& options,
-                                   int64_t head_dim, int32_t rank, DType wire, ThreadPool& pool)
+                                   int64_t head_dim, int32_t rank, DType wire, Compute compute,
+                                   ThreadPool& pool)
     : masks_(masks),
       problem_(ProblemFor(masks, options)),
       head_dim_(head_dim),
       wire_(wire),
+      compute_(compute),
       home_(HomeMap(problem_), problem_.lanes, rank) {
   const BlockGrid& grid = masks.blocks().grid();
   if (grid.q_tokens != grid.kv_tokens) {
@@ -78,6 +81,32 @@ double Bf16Bound(double product_norm, double weight_norm, double want) {
   return kUnit * (kSigmas * weight_norm * (2 * product_norm + 1) * kLargestValue + std::abs(want));
 }
 
+// What rounding to integers may change in the output of one query [dims] over keys and values
+// [keys][dims]: as the kernel's own tests allow it, and 2^-15 of the largest value for what
+// travels.
+std::vector<double> IntegerBounds(std::span<const float> query, std::span<const float> k,
+                                  std::span<const float> v, float scale, Compute compute) {
+  const int64_t dims = std::ssize(query), keys = std::ssize(k) / dims;
+  const BlockGrid grid{.q_tokens = 1, .kv_tokens = keys, .block_tokens = kMaxBlockTokens};
+  const Lanes lanes{.batch = 1, .heads = 1};
+  const AttentionRows rows = AttentionRows::Dense(lanes, grid);
+  std::vector<float> out(query.size());
+  AttentionArgs args;
+  args.lanes = lanes;
+  args.grid = grid;
+  args.head_dim = dims;
+  args.scale = scale;
+  args.rows = &rows;
+  args.q = ConstView(query.data(), {1, 1, 1, dims});
+  args.k = ConstView(k.data(), {1, keys, 1, dims});
+  args.v = ConstView(v.data(), {1, keys, 1, dims});
+  args.compute = compute;
+  args.out = View(out.data(), Shape{1, 1, 1, dims});
+  std::vector<double> bounds = ReferenceAttentionRow(args, 0).out_tolerance;
+  for (double& bound : bounds) bound += 0x1p-15 * kLargestValue;
+  return bounds;
+}
+
 // The largest difference of one query's output, in units of what it may be.
 double ParallelWorkload::ErrorOf(int64_t lane, int64_t position, const int32_t* order) const {
   const int64_t heads = problem_.lanes.heads, tokens = problem_.grid.q_tokens;
@@ -106,6 +135,17 @@ double ParallelWorkload::ErrorOf(int64_t lane, int64_t position, const int32_t* 
     largest = std::max(largest, std::abs(scores.back()));
     product_norm = std::max(product_norm, std::sqrt(squares) * static_cast<double>(call_.scale));
   }
+  std::vector<double> rounding(static_cast<size_t>(head_dim_), 0.0);
+  if (compute_ != Compute::kF32 && !keys.empty()) {
+    const auto row = [&](uint64_t tensor, int64_t token, std::vector<float>& to) {
+      for (int64_t d = 0; d < head_dim_; ++d)
+        to.push_back(static_cast<float>(number(tensor, token, d)));
+    };
+    std::vector<float> q, k, v;
+    row(0, query, q);
+    for (int64_t key : keys) row(1, key, k), row(2, key, v);
+    rounding = IntegerBounds(q, k, v, call_.scale, compute_);
+  }
   double total = 0, weight_squares = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     const double weight = std::exp(scores[i] - largest);
@@ -117,8 +157,8 @@ double ParallelWorkload::ErrorOf(int64_t lane, int64_t position, const int32_t* 
   const float* got = out_.data() + (home_.RowOf(item, query) * heads + head) * head_dim_;
   // Norms of rows of variance 1.
   const double max_score = std::max(largest, std::sqrt(static_cast<double>(head_dim_)));
-  const double bound =
-      SplitRowBound(head_dim_, std::ssize(keys) + 1, problem_.ranks, max_score, kLargestValue);
+  const double bound = SplitRowBound(head_dim_, std::ssize(keys) + 1, problem_.ranks, max_score,
+                                     kLargestValue, compute_);
   double error = 0;
   for (int64_t d = 0; d < head_dim_; ++d) {
     const double want = total > 0 ? sum[static_cast<size_t>(d)] / total : 0;
@@ -126,7 +166,8 @@ double ParallelWorkload::ErrorOf(int64_t lane, int64_t position, const int32_t* 
                             ? Bf16Bound(product_norm, std::sqrt(weight_squares) / total, want)
                             : 0;
     const double off = std::abs(static_cast<double>(got[d]) - want);
-    error = std::max(error, std::isfinite(off) ? off / (bound + wire) : 1e30);
+    error = std::max(
+        error, std::isfinite(off) ? off / (bound + wire + rounding[static_cast<size_t>(d)]) : 1e30);
   }
   return error;
 }
@@ -147,7 +188,8 @@ void ParallelWorkload::Check(Communicator& comm, const Itinerary& part,
   comm.AllReduce(std::span(&worst, 1), Reduce::kMax);
   if (worst > 1)
     throw Error("[bench] {}: wrong answer, off by {:.3g} times what {} may be; nothing was timed",
-                planner, worst, DTypeName(wire_));
+                planner, worst,
+                compute_ != Compute::kF32 ? ComputeName(compute_) : DTypeName(wire_));
 }
 
 }  // namespace equitile

@@ -16,7 +16,7 @@ namespace equitile {
 class ParallelWorkload {
  public:
   ParallelWorkload(const LaneMasks& masks, const PlanOptions& options, int64_t head_dim,
-                   int32_t rank, DType wire, ThreadPool& pool);
+                   int32_t rank, DType wire, Compute compute, ThreadPool& pool);
 
   const LayerCall& Call() const { return call_; }
 
@@ -32,6 +32,7 @@ class ParallelWorkload {
   Problem problem_;
   int64_t head_dim_;
   DType wire_;
+  Compute compute_;
   HomeRows home_;
   AlignedBuffer<float> inputs_[3];  // q, k, v: [home tokens][heads][head_dim]
   mutable AlignedBuffer<float> out_;

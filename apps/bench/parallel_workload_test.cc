@@ -1,4 +1,4 @@
-// Right answers pass, on either wire; what a lost tile changes does not.
+// Right answers pass, on either wire and in integers; what a lost tile changes does not.
 #include "apps/bench/parallel_workload.h"
 
 #include <gtest/gtest.h>
@@ -21,19 +21,21 @@ enum class Outcome { kRight, kWrong, kNotSent };
 
 // Of a run in which rank 1 loses a tile of its message number `message` (-1: of none).
 Outcome RunWithFault(const BlockMask& mask, const std::string& planner, int32_t ranks, DType wire,
-                     int64_t message) {
+                     int64_t message, Compute compute = Compute::kF32) {
+  const auto tile = compute == Compute::kF32
+                        ? StripBytes(kHeadDim) / DTypeBytes(DType::kF32) * DTypeBytes(wire)
+                        : StripBytes(kHeadDim, compute);
   std::atomic<bool> struck = false, wrong = false;
   RunRanks(ranks, [&](Communicator& comm) {
-    FaultyCommunicator faulty(
-        comm, comm.rank() == 1 ? Fault::kDropTile : Fault::kNone, message,
-        static_cast<size_t>(StripBytes(kHeadDim) / DTypeBytes(DType::kF32) * DTypeBytes(wire)));
+    FaultyCommunicator faulty(comm, comm.rank() == 1 ? Fault::kDropTile : Fault::kNone, message,
+                              static_cast<size_t>(tile));
     PlanOptions options;
     options.ranks = comm.size();
     options.cluster.wire.head_dim = kHeadDim;
     ThreadPool pool(1);
     Executor executor(faulty, pool, {.wire = wire});
-    const ParallelWorkload workload(mask, options, kHeadDim, comm.rank(), wire, pool);
-    const auto part = executor.Prepare(MakePlan(planner, mask, options), mask, kHeadDim);
+    const ParallelWorkload workload(mask, options, kHeadDim, comm.rank(), wire, compute, pool);
+    const auto part = executor.Prepare(MakePlan(planner, mask, options), mask, kHeadDim, compute);
     executor.Run(*part, workload.Call());
     try {
       workload.Check(comm, *part, planner);
@@ -54,6 +56,22 @@ TEST(ParallelWorkload, RightAnswersPass) {
       for (const int32_t ranks : {1, 2, 3})
         EXPECT_EQ(RunWithFault(mask, planner, ranks, wire, -1), Outcome::kRight)
             << planner << ranks;
+    }
+  }
+}
+
+TEST(ParallelWorkload, RightAnswersPassInIntegersAndLostTilesDoNot) {
+  const BlockMask mask = BlockMask::Dense({.batch = 1, .heads = 3},
+                                          {.q_tokens = 500, .kv_tokens = 500, .block_tokens = 32});
+  for (const Compute compute : {Compute::kInt16, Compute::kInt8}) {
+    for (const char* planner : {"fractional", "ulysses", "ring"}) {
+      int64_t noticed = 0;
+      EXPECT_EQ(RunWithFault(mask, planner, 3, DType::kF32, -1, compute), Outcome::kRight);
+      for (int64_t message = 0; message < 12; ++message) {
+        noticed += RunWithFault(mask, planner, 3, DType::kF32, message, compute) == Outcome::kWrong;
+      }
+      // 16 of 500 keys are less than what int8 may be off.
+      EXPECT_EQ(noticed > 0, compute == Compute::kInt16) << planner << ComputeName(compute);
     }
   }
 }

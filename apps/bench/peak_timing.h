@@ -13,9 +13,7 @@ namespace equitile {
 
 struct PeakTiming {
   double seconds = 0.0;      // median of the runs
-  // Of the runs: what ratios of works in turns are made from. On one thread in processor time, in
-  // which other work on the machine does not count; on several, which wait, in seconds.
-  double least = 0.0;
+  double least = 0.0;        // of the runs, as TurnTimes has it
   double peak_gflops = 0.0;  // best window of multiply-adds on all threads of the pool
   int64_t runs = 0;
 };

@@ -1,11 +1,12 @@
 #include "apps/cli/command_line.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <set>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/help_formatter.h"
 #include "apps/cli/ranks.h"
 #include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
@@ -132,8 +134,8 @@ class ArgumentWalk {
     for (size_t i = 0; i < args_.size() && args_[i] != "--"; ++i) {
       if (IsLongFlag(args_[i])) {
         i += Flag(i, args_[i] = WithDashes(args_[i]));
-      } else if (args_[i].starts_with("-") && args_[i].size() == 2) {
-        i += JoinValue(i, command_->get_option_no_throw(args_[i]));
+      } else if (args_[i].starts_with("-") && args_[i].size() > 1) {
+        i += ShortFlag(i);
       } else if (!args_[i].starts_with("-")) {
         Word(args_[i]);
       }
@@ -148,6 +150,18 @@ class ArgumentWalk {
   // In the place of values that have joined their flags; no argument holds a zero byte.
   static inline const std::string kJoined{'\0'};
 
+  // "-o", "-o=x.mp4", "-t4"
+  size_t ShortFlag(size_t i) {
+    const std::string name = args_[i].substr(0, 2);
+    const CLI::Option* option = command_->get_option_no_throw(name);
+    if (option == nullptr) {
+      throw InputError("unknown flag {} (see {} --help)", name, CommandPath(*command_));
+    }
+    if (args_[i].size() == 2) return JoinValue(i, option);
+    if (args_[i][2] != '=' || option->get_lnames().empty()) return 0;
+    return Flag(i, args_[i] = fmt::format("--{}{}", option->get_lnames()[0], args_[i].substr(2)));
+  }
+
   // How many more arguments it takes.
   size_t Flag(size_t i, const std::string& arg) {
     const std::string name(FlagName(arg));
@@ -156,7 +170,12 @@ class ArgumentWalk {
       throw InputError("unknown flag {}{} (see {} --help)", name,
                        Suggestion(name, LongFlags(*command_)), CommandPath(*command_));
     }
-    return arg.size() > name.size() ? 0 : JoinValue(i, option);
+    if (arg.size() == name.size()) return JoinValue(i, option);
+    const std::string_view value = std::string_view(arg).substr(name.size() + 1);
+    if (option->get_expected_max() == 0 && value != "true" && value != "false") {
+      throw InputError("{} {}: must be true or false, or left out", name, value);
+    }
+    return 0;
   }
 
   size_t JoinValue(size_t i, const CLI::Option* option) {
@@ -186,11 +205,12 @@ class ArgumentWalk {
 };
 
 // CLI11's complaint, in the words that the rest of the program uses.
-[[noreturn]] void Reword(const CLI::ParseError& error, const CLI::App& command) {
+[[noreturn]] void Reword(const CLI::ParseError& error, const CLI::App& root,
+                         const CLI::App& command) {
   const std::string text = error.what();
   const std::string hint = fmt::format("(see {} --help)", CommandPath(command));
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    throw InputError("unexpected argument {} {}", text.substr(text.rfind(": ") + 2), hint);
+    throw InputError("unexpected argument {} {}", fmt::join(root.remaining(true), " "), hint);
   }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
     throw InputError("{}: a value is missing {}", text.substr(0, text.find(':')), hint);
@@ -239,7 +259,7 @@ void ParseArguments(CLI::App& app, std::vector<std::string> args) {
     app.exit(request, std::cout, std::cerr);
     std::cout.flush();
   } catch (const CLI::ParseError& error) {
-    Reword(error, walk.command());
+    Reword(error, app, walk.command());
   }
 }
 
@@ -269,8 +289,7 @@ int RunCommandLine(const std::vector<std::string>& args) {
     app.set_version_flag("--version", std::string("equitile ") + Version());
     app.require_subcommand(1);
     app.parse_complete_callback(ApplyTargetFromEnvironment);  // after --help, before any command
-    app.get_formatter()->column_width(34);
-    app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+    app.formatter(std::make_shared<HelpFormatter>());
 #define EQUITILE_REGISTER(name) name(app);
     EQUITILE_COMMANDS(EQUITILE_REGISTER)
 #undef EQUITILE_REGISTER

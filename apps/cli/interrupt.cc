@@ -53,8 +53,14 @@ InterruptWatch::~InterruptWatch() {
   sigaction(SIGTERM, &old_term, nullptr);
 }
 
+std::string_view InterruptWatch::ShownNote() {
+  if (interrupted == 0) return "";
+  return {own_note, static_cast<size_t>(own_note_size)};
+}
+
 void InterruptWatch::SetNote(std::string_view line) {
-  own_note_size = 0;  // a signal between the two lines finds none
+  if (interrupted != 0) return;  // what was written stays
+  own_note_size = 0;             // a signal between the two lines finds none
   const size_t size = std::min(line.size(), sizeof(own_note) - 1);
   std::copy_n(line.begin(), size, own_note);
   own_note[size] = '\n';

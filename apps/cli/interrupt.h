@@ -20,6 +20,8 @@ class InterruptWatch {
   // are told: for processes whose launcher kills them a second later. One line, cut where it is
   // too long for the handler.
   static void SetNote(std::string_view line);
+  // That line, once it has been written; "" before, and where there was none.
+  static std::string_view ShownNote();
 };
 
 }  // namespace equitile

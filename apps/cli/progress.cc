@@ -1,11 +1,13 @@
 #include "apps/cli/progress.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
+#include "apps/cli/wrapped_text.h"
 #include "equitile/base/duration.h"
 
 namespace equitile {
@@ -48,7 +50,11 @@ void Progress::Head(std::string line) {
 }
 
 void Progress::PrintHead() {
-  if (!head_.empty()) fmt::print(options_.stream, "{}\n", std::exchange(head_, ""));
+  if (head_.empty()) return;
+  const std::string head = terminal_.Letters(std::exchange(head_, ""));
+  const auto columns = static_cast<size_t>(terminal_.columns - 3);
+  const auto lines = terminal_.interactive ? WrappedLines(head, columns) : std::vector{head};
+  fmt::print(options_.stream, "{}\n", fmt::join(lines, "\n  "));
 }
 
 void Progress::Clear() {
@@ -72,16 +78,25 @@ void Progress::Show(std::string_view line) {
 void Progress::ShowBar(std::string_view what, std::string_view count, double part,
                        std::string_view detail) {
   const bool is_another = std::exchange(bar_of_, std::string(what)) != what;
-  if (terminal_.interactive && is_another) next_ = Clock::now();
+  const bool is_last = shown_ && part >= 1;
+  if (terminal_.interactive && (is_another || is_last)) next_ = Clock::now();
   if (!IsTime()) return;
-  constexpr int64_t kBar = 20;
-  std::string bar;
-  if (terminal_.interactive) {
-    const int64_t full = std::clamp<int64_t>(std::llround(part * kBar), 0, kBar);
-    bar = " " + Repeated(terminal_.unicode ? "█" : "#", full) +
-          Repeated(terminal_.unicode ? "░" : "-", kBar - full);
-  }
-  Draw(fmt::format("{} {}{}{}{}", what, count, bar, detail.empty() ? "" : "  ", detail));
+  const std::string before = fmt::format("{} {}", what, count);
+  const std::string after =
+      terminal_.Letters(fmt::format("{}{}", detail.empty() ? "" : "  ", detail));
+  const auto words = static_cast<int64_t>(TextWidth(before) + TextWidth(after));
+  Draw(before + Bar(terminal_.columns - 1 - words, part) + after);
+}
+
+// With the blank before it; "" where there is no room, or nobody who looks.
+std::string Progress::Bar(int64_t columns, double part) const {
+  constexpr int64_t kLeast = 4, kMost = 30;
+  const int64_t cells = std::min(columns - 1, kMost);
+  if (!terminal_.interactive || cells < kLeast) return "";
+  const double exact = part * static_cast<double>(cells);
+  const int64_t full = std::clamp<int64_t>(std::llround(exact), 0, cells);
+  return " " + Repeated(terminal_.unicode ? "█" : "#", full) +
+         Repeated(terminal_.unicode ? "░" : "-", cells - full);
 }
 
 void Progress::Report(int64_t done, int64_t total, std::string_view detail) {

@@ -31,8 +31,9 @@ class Progress {
   void Report(int64_t done, int64_t total, std::string_view detail = {});
   // A line of the caller's own words, where it is time for one.
   void Show(std::string_view line);
-  // The same with a bar on a terminal: "step 7/20 ███████░░░░░░░░░░░░░  1.83 s/it". There it is always
-  // time for another `what`: its first piece may take long.
+  // The same with a bar on a terminal, as long as there is room: "step 7/20 ███████░░░░░  1.83
+  // s/it". There it is always time for another `what`, whose first piece may take long, and for its
+  // end.
   void ShowBar(std::string_view what, std::string_view count, double part, std::string_view detail);
 
   // A line that says once what this is about: at once on a terminal, elsewhere with the first
@@ -44,6 +45,7 @@ class Progress {
  private:
   bool IsTime();
   void PrintHead();
+  std::string Bar(int64_t columns, double part) const;
   void Draw(std::string line);
 
   using Clock = std::chrono::steady_clock;

@@ -5,20 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "apps/cli/wrapped_text.h"
 #include "equitile/base/error.h"
 
 namespace equitile {
 namespace {
 
-// Columns that a UTF-8 text takes on screen, for the letters and signs we print (one column each).
-size_t Width(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 std::string Pad(std::string_view text, size_t width, bool right) {
-  const std::string blanks(width - std::min(width, Width(text)), ' ');
+  const std::string blanks(width - std::min(width, TextWidth(text)), ' ');
   return right ? blanks + std::string(text) : std::string(text) + blanks;
 }
 
@@ -63,10 +57,10 @@ std::string Table::ToText(const Terminal& terminal) const {
   for (size_t c = 0; c < columns_.size(); ++c) {
     if (!columns_[c].in_text) continue;
     const std::string heading = Spoken(columns_[c].name);
-    size_t width = Width(heading);
+    size_t width = TextWidth(heading);
     bool right = true;
     for (const auto& row : rows_) {
-      width = std::max(width, Width(row[c].text));
+      width = std::max(width, TextWidth(row[c].text));
       right = right && !row[c].value.is_string();
     }
     const char* gap = lines[0].empty() ? "" : "  ";

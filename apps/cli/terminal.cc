@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "equitile/comm/mpi/launch.h"
 
@@ -42,6 +43,17 @@ Terminal Terminal::Of(std::FILE* stream) {
     terminal.columns = std::max<int64_t>(20, size.ws_col);
   }
   return terminal;
+}
+
+std::string Terminal::Letters(std::string text) const {
+  if (unicode) return text;
+  for (const auto& [sign, word] : {std::pair<std::string_view, std::string_view>{"ρ", "rho"},
+                                   {"×", "x"},
+                                   {"–", "-"},
+                                   {"−", "-"}}) {
+    for (size_t at; (at = text.find(sign)) != text.npos;) text.replace(at, sign.size(), word);
+  }
+  return text;
 }
 
 std::string Terminal::Bold(std::string_view text) const {

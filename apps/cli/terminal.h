@@ -19,6 +19,8 @@ struct Terminal {
 
   static Terminal Of(std::FILE* stream);
 
+  // With what it can show in the place of our few signs beyond ASCII: rho, x.
+  std::string Letters(std::string text) const;
   std::string Bold(std::string_view text) const;
   std::string Dim(std::string_view text) const;
 };

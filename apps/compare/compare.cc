@@ -24,18 +24,15 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  equitile compare a.mp4 b.mp4                    PSNR and SSIM, mean and worst frame\n"
-    "  equitile compare frames_a/ frames_b/ --json     folders of PNG, every frame\n"
-    "  equitile compare a.mp4 b.mp4 --html report.html side by side, and the difference\n"
-    "  equitile compare a.safetensors b.safetensors    latents\n"
+    "  equitile compare a.mp4 b.mp4                     # PSNR and SSIM, mean and worst frame\n"
+    "  equitile compare frames_a/ frames_b/ --json      # folders of PNG, every frame\n"
+    "  equitile compare a.mp4 b.mp4 --html report.html  # side by side, and the difference\n"
+    "  equitile compare a.safetensors b.safetensors     # latents\n"
+    "  # both generated for each prompt: PSNR, SSIM and speed with 95 % confidence intervals; "
+    "several\n"
+    "  # --b are compared with one --a:\n"
     "  equitile compare --prompts prompts.txt --a \"--attention dense\" --b \"--attention "
-    "mask:m.npy\"\n"
-    "                                                  both generated for each prompt: PSNR, SSIM "
-    "and\n"
-    "                                                  speed with 95 % confidence intervals; "
-    "several "
-    "--b\n"
-    "                                                  are compared with one a";
+    "mask:m.npy\"";
 
 // In a page of pictures: all frames of a short video, at least enough to see of a long one, few
 // enough to open.

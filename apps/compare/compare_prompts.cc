@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "apps/cli/interrupt.h"
 #include "apps/cli/progress.h"
 #include "apps/cli/ranks.h"
 #include "apps/compare/compare_report.h"
@@ -31,8 +32,9 @@ class SideRun {
         comm_(comm),
         pool_(threads),
         report_(report),
-        maker_(side.request, Options(std::move(parts)), comm, pool_,
-               [this](std::string_view line) { Say(line); }) {}
+        maker_(
+            side.request, Options(std::move(parts)), comm, pool_,
+            [this](std::string_view line) { Say(line); }, {}, InterruptWatch::Requested) {}
 
   void Prepare() { maker_.Prepare(); }
 
@@ -182,24 +184,39 @@ void RunHere(const Sides& sides, CompareReport& report) {
   turns.RethrowFailure();
 }
 
-// Throws InputError where frames could not be written into it.
-void MakeFolder(const std::filesystem::path& folder, const char* flag) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw InputError("{} {}: {}", flag, folder.string(), error.message());
-  CheckWritable(folder / "00000.png");
-}
+// A folder that goes again where nothing has come into it.
+class FolderForFrames {
+ public:
+  // Throws InputError where frames could not be written into it.
+  FolderForFrames(std::filesystem::path folder, const char* flag) : folder_(std::move(folder)) {
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    if (error) throw InputError("{} {}: {}", flag, folder_.string(), error.message());
+    CheckWritable(folder_ / "00000.png");
+  }
+  ~FolderForFrames() {
+    std::error_code is_not_empty;
+    std::filesystem::remove(folder_, is_not_empty);
+  }
+  FolderForFrames(const FolderForFrames&) = delete;
+  FolderForFrames& operator=(const FolderForFrames&) = delete;
+
+ private:
+  std::filesystem::path folder_;
+};
 
 }  // namespace
 
 void RunComparePrompts(const ComparePrompts& options) {
   ReadPrompts(options.prompts);  // what is wrong with it is no side's fault
   const Sides sides = MakeSides(options.prompts, options.a, options.b);
-  if (!options.frames.empty() && IsFirstProcess()) MakeFolder(options.frames, "--save-frames");
+  std::optional<FolderForFrames> frames, videos;
+  if (!options.frames.empty() && IsFirstProcess()) frames.emplace(options.frames, "--save-frames");
   if (!options.html.empty() && IsFirstProcess()) {
     CheckWritable(options.html);
-    MakeFolder(VideosOf(options.html), "--html");
+    videos.emplace(VideosOf(options.html), "--html");
   }
+  const InterruptWatch interrupts;
   CompareReport report(sides,
                        {.frames = options.frames, .html = options.html, .json = options.json});
   if (UnderLauncher()) {

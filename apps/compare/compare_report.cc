@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
 #include "apps/cli/table.h"
 #include "apps/compare/compare_html.h"
+#include "equitile/base/duration.h"
 #include "equitile/base/hash.h"
 #include "equitile/io/video_writer.h"
 #include "equitile/quality/mean_interval.h"
@@ -25,11 +28,17 @@ Json IntervalJson(const std::optional<MeanInterval>& interval, size_t prompts) {
           {"prompts", prompts}};
 }
 
-std::string IntervalText(const MeanInterval& interval, int decimals, const char* unit) {
+// Of `prompts` values, none of which is above `most`.
+std::string IntervalText(const MeanInterval& interval, size_t prompts, int decimals,
+                         const char* unit, double most = HUGE_VAL) {
+  constexpr size_t kFewest = 4;  // Student's t is 12.7 for two and 4.3 for three
   std::string text = fmt::format("{:.{}f}{}", interval.mean, decimals, unit);
-  if (!interval.low) return text + "  (one prompt: no interval)";
-  return text + fmt::format("  (95 %: {:.{}f} to {:.{}f})", *interval.low, decimals, *interval.high,
-                            decimals);
+  if (prompts < kFewest) {
+    return text +
+           fmt::format("  ({}: no interval)", Counted(static_cast<int64_t>(prompts), "prompt"));
+  }
+  return text + fmt::format("  (95 %: {:.{}f} to {:.{}f})", *interval.low, decimals,
+                            std::min(*interval.high, most), decimals);
 }
 
 // Of latents: the same for the same bits.
@@ -114,9 +123,9 @@ void CompareReport::Compare(Comparison& comparison, size_t task, const MadeVideo
                                 {"sparsity_b", b.sparsity}});
   if (!files_.html.empty()) comparison.videos.push_back(frames);
   if (files_.json) return;
-  fmt::print("{:>4}  PSNR {:>9}  SSIM {:.4f}  a {:.2f} s  {} {:.2f} s  speed {:.3f}  {}\n",
-             task + 1, psnr ? fmt::format("{:.2f} dB", *psnr) : "identical", frames.SsimMean(),
-             a.seconds, side.name, b.seconds, speed, what.prompt);
+  fmt::print("{:>4}  PSNR {:>9}  SSIM {:.4f}  a {}  {} {}  speed {:.3f}  {}\n", task + 1,
+             psnr ? fmt::format("{:.2f} dB", *psnr) : "identical", frames.SsimMean(),
+             DurationText(a.seconds), side.name, DurationText(b.seconds), speed, what.prompt);
   std::fflush(stdout);
 }
 
@@ -132,13 +141,15 @@ Json CompareReport::ToJson(const Comparison& comparison) const {
 
 std::vector<std::pair<std::string, std::string>> CompareReport::Words(
     const Comparison& comparison) const {
-  return {{"PSNR", comparison.psnrs.empty()
-                       ? "all frames are identical"
-                       : IntervalText(MeanWithInterval(comparison.psnrs), 2, " dB")},
-          {"SSIM", IntervalText(MeanWithInterval(comparison.ssims), 4, "")},
-          {"speed",
-           fmt::format("{}, {} over a", IntervalText(RatioWithInterval(comparison.speeds), 3, ""),
-                       comparison.side->name)}};
+  return {{"PSNR", comparison.psnrs.empty() ? "all frames are identical"
+                                            : IntervalText(MeanWithInterval(comparison.psnrs),
+                                                           comparison.psnrs.size(), 2, " dB")},
+          {"SSIM",
+           IntervalText(MeanWithInterval(comparison.ssims), comparison.ssims.size(), 4, "", 1.0)},
+          {"speed", fmt::format("{}, {} over a",
+                                IntervalText(RatioWithInterval(comparison.speeds),
+                                             comparison.speeds.size(), 3, ""),
+                                comparison.side->name)}};
 }
 
 void CompareReport::WritePage() const {

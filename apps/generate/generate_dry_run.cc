@@ -7,6 +7,7 @@
 #include "apps/cli/table.h"
 #include "apps/plan/plan_run.h"
 #include "equitile/base/duration.h"
+#include "equitile/exec/wire.h"
 #include "equitile/generate/density_estimate.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/time_estimate.h"
@@ -19,8 +20,11 @@ PlanReport LayoutOf(const GenerateRequest& request, const LaneMasks& masks, int3
   PlanOptions options;
   options.ranks = ranks;
   options.reproducible = request.recipe.IsOn("reproducible");
-  options.cluster.wire.head_dim = request.transformer.head_dim;
-  if (request.machine) ApplyMachine(*request.machine, masks.blocks().grid(), options);
+  const Compute compute = ComputeOf(request.recipe).attention;
+  options.cluster.wire =
+      WireFormatOf(request.transformer.head_dim, WireOf(request.recipe), compute);
+  if (request.machine)
+    ApplyMachine(*request.machine, masks.blocks().grid(), options, ComputeName(compute));
   return ReportPlanners({ParsePlanner(request.recipe.Text("planner"), ranks)}, masks, options)
       .front();
 }
@@ -66,7 +70,8 @@ Seconds EstimateSeconds(const GenerateRequest& request, const DensityEstimate& d
   const GenerateTask& task = request.tasks.front();
   if (!task.output.empty() || task.save_latents.empty()) {
     const VaeConfig vae = ReadVaeConfig(request.folder.Config("vae"));
-    seconds.decode = videos * EstimateDecodeSeconds(vae, config, rates, ranks);
+    seconds.decode =
+        videos * EstimateDecodeSeconds(vae, config, rates, ComputeOf(request.recipe).vae, ranks);
   }
   return seconds;
 }
@@ -89,31 +94,34 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
   const Seconds seconds = EstimateSeconds(request, density, layout.rho, ranks, threads);
   const int64_t tokens = VideoTokens(request.transformer, config);
   if (flags.json) {
-    PrintJson({{"tokens", tokens},
-               {"steps", config.steps},
-               {"passes", config.Passes()},
-               {"ranks", ranks},
-               {"threads_per_rank", threads},
-               {"layout", planner},
-               {"rho", layout.rho},
-               {"density_low", density.low},
-               {"density", density.high},
-               {"bytes_per_rank",
-                {{"program", kProgramBytes},
-                 {"weights_per_node", bytes.weights},
-                 {"activations", bytes.activations},
-                 {"attention", bytes.attention},
-                 {"latents", bytes.latents},
-                 {"vae", bytes.vae},
-                 {"total", bytes.Total()}}},
-               {"compute", request.recipe.Text("compute")},
-               {"attention_gain", seconds.gain.attention},
-               {"linear_gain", seconds.gain.linear},
-               {"videos", request.tasks.size()},
-               {"seconds_steps", seconds.steps},
-               {"seconds_decode", seconds.decode},
-               {"seconds_low", seconds.Low()},
-               {"seconds", seconds.High()}});
+    PrintJson(
+        {{"tokens", tokens},
+         {"steps", config.steps},
+         {"passes", config.Passes()},
+         {"ranks", ranks},
+         {"threads_per_rank", threads},
+         {"layout", planner},
+         {"rho", layout.rho},
+         {"density_low", density.low},
+         {"density", density.high},
+         {"bytes_per_rank",
+          {{"program", kProgramBytes},
+           {"weights_per_node", bytes.weights},
+           {"activations", bytes.activations},
+           {"attention", bytes.attention},
+           {"latents", bytes.latents},
+           {"vae", bytes.vae},
+           {"total", bytes.Total()}}},
+         {"compute", request.recipe.Text("compute")},
+         {"int16_layers",
+          WeightTypesOf(request.recipe, IntegerWeights(ComputeOf(request.recipe).linear)).int16},
+         {"attention_gain", seconds.gain.attention},
+         {"linear_gain", seconds.gain.linear},
+         {"videos", request.tasks.size()},
+         {"seconds_steps", seconds.steps},
+         {"seconds_decode", seconds.decode},
+         {"seconds_low", seconds.Low()},
+         {"seconds", seconds.High()}});
     return;
   }
   fmt::print("video            {}{} of {}x{}: {} tokens, {} of {}\n",
@@ -129,12 +137,15 @@ void PrintDryRun(const GenerateFlags& flags, const GenerateRequest& request, int
   const std::string kept = density.IsRange()
                                ? fmt::format("{:.3f} to {:.3f}", density.low, density.high)
                                : fmt::format("{:.3f}", density.high);
-  fmt::print("layout           {} on {} of {}, ρ {:.3f}, density {}\n", planner,
-             Counted(ranks, "rank"), Counted(threads, "thread"), layout.rho, kept);
+  fmt::print("layout           {} on {} of {}, {} {:.3f}, density {}\n", planner,
+             Counted(ranks, "rank"), Counted(threads, "thread"), Terminal::Of(stdout).Letters("ρ"),
+             layout.rho, kept);
   if (const std::string gain = ComputeGainText(ComputeOf(request.recipe), seconds.gain);
       !gain.empty()) {
     fmt::print("arithmetic       {}\n", gain);
   }
+  if (const std::string stay = StayInt16Text(request.recipe, request.transformer); !stay.empty())
+    fmt::print("                 {}\n", stay);
   const auto time = [&](double low, double high) {
     return density.IsRange() ? fmt::format("{} to {}", DurationText(low), DurationText(high))
                              : DurationText(high);

@@ -8,6 +8,7 @@
 
 #include "apps/cli/flags.h"
 #include "apps/cli/model_path.h"
+#include "apps/cli/terminal.h"
 #include "apps/cli/trace_output.h"
 #include "apps/generate/recipe_flags.h"
 #include "equitile/base/checked_value.h"
@@ -64,6 +65,7 @@ void AddWatching(CLI::App& app, RunOptions& options) {
          "how much of the attention masks hold, measured on so many query blocks of each head "
          "(default: 4)")
       ->expected(0, 1)
+      ->allow_extra_args(false)
       ->type_name("[SAMPLE]");
 }
 
@@ -77,6 +79,7 @@ void AddSurviving(CLI::App& app, GenerateFlags& flags) {
          },
          "go on from a checkpoint; default: OUTPUT.ckpt")
       ->expected(0, 1)
+      ->allow_extra_args(false)
       ->type_name("[FILE]");
   app.add_flag("--allow-other-target", options.allows_other_target,
                "go on, or make again, with another SIMD target than before: other bits");
@@ -128,15 +131,14 @@ std::set<std::string> GivenKeys(const CLI::App& app, const Recipe& recipe) {
 }
 
 // What was written beside a video stands for it.
-std::filesystem::path RecordOf(const std::filesystem::path& path) {
-  if (path.extension() == ".json") return path;
-  const std::filesystem::path beside = Beside(path, ".json");
+std::filesystem::path RecordFor(const std::filesystem::path& from) {
+  const std::filesystem::path record = RecordOf(from);
   std::error_code ignored;
-  if (std::filesystem::exists(path, ignored) && !std::filesystem::exists(beside, ignored)) {
-    throw InputError("--from {}: there is no {}, which would say how it was made", path.string(),
-                     beside.string());
+  if (std::filesystem::exists(from, ignored) && !std::filesystem::exists(record, ignored)) {
+    throw InputError("--from {}: there is no {}, which would say how it was made", from.string(),
+                     record.string());
   }
-  return beside;
+  return record;
 }
 
 }  // namespace
@@ -169,7 +171,7 @@ void CompleteFlags(CLI::App& app, GenerateFlags& flags) {
 
 GenerateRequest RequestOf(const GenerateFlags& flags) {
   Recipe recipe = flags.recipe;
-  if (!flags.from.empty()) ReadSidecar(RecordOf(flags.from), recipe);
+  if (!flags.from.empty()) ReadSidecar(RecordFor(flags.from), recipe);
   ApplyDegrees(flags, recipe);
   if (std::getenv("EQUITILE_TARGET") != nullptr) {
     recipe.Set("target", ArithmeticName(ActiveTarget()), Recipe::Source::kGiven);
@@ -198,7 +200,8 @@ RanksRequest RanksOf(const GenerateFlags& flags, const GenerateRequest& request)
 }
 
 void Remark(std::string_view line) {
-  if (IsFirstProcess()) fmt::print(stderr, "equitile: {}\n", line);
+  if (!IsFirstProcess()) return;
+  fmt::print(stderr, "equitile: {}\n", Terminal::Of(stderr).Letters(std::string(line)));
 }
 
 }  // namespace equitile

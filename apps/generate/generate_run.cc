@@ -16,6 +16,7 @@
 #include "equitile/base/duration.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/agreement.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/video_run.h"
 #include "equitile/kernel/target.h"
@@ -89,6 +90,11 @@ void PrintLayouts(const Json& run) {
   const Json& plans = run["plans"];
   fmt::print(stderr, "plans: {} made, {} kept, {:.3f} s\n", plans["made"].get<int64_t>(),
              plans["kept"].get<int64_t>(), plans["seconds"].get<double>());
+  const Json& attention = run["attention"];
+  fmt::print(stderr, "masks: {:.3f} s, {:.1f} MB sent; attention: {:.3f} s, {:.1f} MB sent\n",
+             attention["mask_seconds"].get<double>(),
+             1e-6 * attention["mask_bytes_sent"].get<double>(), attention["seconds"].get<double>(),
+             1e-6 * attention["bytes_sent"].get<double>());
 }
 
 std::string ModelName(const CheckpointFolder& folder) {
@@ -97,17 +103,29 @@ std::string ModelName(const CheckpointFolder& folder) {
   return (path.has_filename() ? path : path.parent_path()).filename().string();
 }
 
+// ", quality draft, compute int8", or what of it was asked for.
+std::string ChoicesText(const Recipe& agreed, const std::string& quality) {
+  std::string text = quality.empty() ? "" : ", quality " + quality;
+  const ComputeChoice compute = ComputeOf(agreed);
+  if (compute == ComputeChoice{}) return text;
+  std::string word = ComputeChoiceText(compute);
+  for (const char* all : {"int16", "int8"}) {
+    if (compute == ParseComputeChoice(all)) word = all;
+  }
+  return text + ", compute " + word;
+}
+
 // wan-mini: 49 frames of 256x256, 20 steps, attention dense, 2 threads, avx2
-std::string HeadLine(const GenerateRequest& request, const Recipe& agreed, int32_t ranks,
-                     int threads) {
+std::string HeadLine(const GenerateRequest& request, const Recipe& agreed,
+                     const std::string& quality, int32_t ranks, int threads) {
   const GenerationConfig& config = request.config;
   const size_t videos = request.tasks.size();
-  return fmt::format("{}: {}{} of {}x{}, {}, attention {}, {}{}, {}", ModelName(request.folder),
-                     videos > 1 ? fmt::format("{} videos of ", videos) : "",
-                     Counted(config.frames, "frame"), config.width, config.height,
-                     Counted(config.steps, "step"), agreed.Text("attention"),
-                     ranks > 1 ? fmt::format("{} of ", Counted(ranks, "rank")) : "",
-                     Counted(threads, "thread"), ActiveTargetName());
+  return fmt::format(
+      "{}: {}{} of {}x{}, {}{}, attention {}, {}{}, {}", ModelName(request.folder),
+      videos > 1 ? fmt::format("{} videos of ", videos) : "", Counted(config.frames, "frame"),
+      config.width, config.height, Counted(config.steps, "step"), ChoicesText(agreed, quality),
+      agreed.Text("attention"), ranks > 1 ? fmt::format("{} of ", Counted(ranks, "rank")) : "",
+      Counted(threads, "thread"), ActiveTargetName());
 }
 
 // launched: processes of a launcher; 0: there is none.
@@ -145,7 +163,7 @@ class Listening {
 
   // On rank 0: what is about to be made, and on what.
   void Head(const Recipe& agreed, int32_t ranks, int threads) {
-    progress_.Head(HeadLine(request_, agreed, ranks, threads));
+    progress_.Head(HeadLine(request_, agreed, flags_.quality.name, ranks, threads));
   }
 
   // On rank 0 of a launcher's processes, which do not live long enough after Ctrl-C to end in
@@ -205,8 +223,9 @@ void RunGenerate(const GenerateFlags& flags, const GenerateRequest& request,
     if (UnderLauncher()) launched = comm.size();
   });
   if (!outcome.interrupted.empty()) {
-    throw Error("{}; {}", outcome.interrupted,
-                HowToGoOn(launched, command, outcome.goes_on, outcome.resume));
+    const std::string how = HowToGoOn(launched, command, outcome.goes_on, outcome.resume);
+    const bool is_said = InterruptWatch::ShownNote().find(how) != std::string_view::npos;
+    throw Error("{}{}{}", outcome.interrupted, is_said ? "" : "; ", is_said ? "" : how);
   }
   if (flags.json && IsFirstProcess()) {
     PrintJson(request.options.prompts.empty() ? outcome.sidecars.front() : Json(outcome.sidecars));

@@ -9,7 +9,9 @@
 #include "apps/cli/flags.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/sidecar.h"
+#include "equitile/io/checkpoint_folder.h"
 #include "equitile/io/mapped_file.h"
+#include "equitile/io/mask_file.h"
 #include "equitile/io/pattern_file.h"
 #include "equitile/io/video_reader.h"
 
@@ -18,15 +20,15 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  equitile inspect mask.npy                       density, heaviest rows, a picture\n"
-    "  equitile inspect mask.npy --head 3              the picture of one head\n"
+    "  equitile inspect mask.npy                      # density, heaviest rows, a picture\n"
+    "  equitile inspect mask.npy --head 3             # the picture of one head\n"
     "  equitile inspect mask.npy --png heads.png --each-head\n"
     "  equitile inspect masks.npy --layer 12 --json\n"
-    "  equitile inspect plan.json --mask mask.npy      does every kept block get computed?\n"
-    "  equitile inspect pattern.json --html map.html   which mode every head has\n"
+    "  equitile inspect plan.json --mask mask.npy     # does every kept block get computed?\n"
+    "  equitile inspect pattern.json --html map.html  # which mode every head has\n"
     "  equitile inspect models/wan-mini -W 256 -H 256 --video-frames 49\n"
-    "  equitile inspect model.safetensors              tensors, shapes, dtypes\n"
-    "  equitile inspect video.mp4                      frames, and how it was made";
+    "  equitile inspect model.safetensors             # tensors, shapes, dtypes\n"
+    "  equitile inspect video.mp4                     # frames, and how it was made";
 
 std::string_view TextOf(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -60,8 +62,14 @@ void Inspect(const InspectOptions& options) {
     if (!options.html.empty())
       throw InputError("--html: is for patterns, and {} is none", options.path);
   };
-  if (std::filesystem::is_directory(options.path)) {
+  std::error_code ignored;
+  if (IsArchiveOfMasks(options.path)) return InspectMask(options);  // which says what to do
+  if (std::filesystem::is_directory(options.path, ignored)) {
     no_page();
+    const bool is_model = std::filesystem::exists(options.path + "/model_index.json", ignored);
+    return !is_model && IsVideo(options.path) ? InspectVideo(options) : InspectCheckpoint(options);
+  }
+  if (!std::filesystem::exists(options.path, ignored) && IsHubName(options.path)) {
     return InspectCheckpoint(options);
   }
   const MappedFile file(options.path);
@@ -84,8 +92,8 @@ void Inspect(const InspectOptions& options) {
   } else {
     throw InputError(
         "{}: not a file that inspect knows; it takes a mask (.npy, [lanes, q, kv] "
-        "or [layers, lanes, q, kv]), a plan, a pattern or the record of a video (.json), a video, "
-        "a checkpoint's folder or a .safetensors file",
+        "or [layers, lanes, q, kv]), a plan, a pattern or the record of a video (.json), a video "
+        "or a folder of pictures, a checkpoint's folder or a .safetensors file",
         options.path);
   }
 }
@@ -99,8 +107,8 @@ void RegisterInspect(CLI::App& parent) {
   inspect
       .add_option("file", options->path,
                   "a mask (.npy, with the .json beside it if there is one), a plan, a pattern or "
-                  "the record of a video (.json), a video, a checkpoint's folder or a .safetensors "
-                  "file")
+                  "the record of a video (.json), a video, a folder of pictures, a checkpoint's "
+                  "folder or a .safetensors file")
       ->required();
   AddNumber(
       inspect, "--layer", options->layer, {.min = 0},
@@ -116,7 +124,7 @@ void RegisterInspect(CLI::App& parent) {
   AddNumber(inspect, "-W,--width", options->width, {.min = 0},
             "the video whose cost is told for a checkpoint; default: the checkpoint's own");
   AddNumber(inspect, "-H,--height", options->height, {.min = 0}, "its height in pixels");
-  AddNumber(inspect, "--video-frames", options->frames, {.min = 0}, "its frames");
+  AddNumber(inspect, "--video-frames,--num-frames", options->frames, {.min = 0}, "its frames");
   AddJson(inspect, options->json);
   inspect.footer(kExamples);
   inspect.callback([options] { Inspect(*options); });

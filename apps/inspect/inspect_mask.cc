@@ -46,7 +46,7 @@ Spread SpreadOf(std::vector<double> values) {
   return {values.front(), (values[(n - 1) / 2] + values[n / 2]) / 2, values.back()};
 }
 
-// Layers [first, first + count) of the file.
+// Layers [first, first + count) of the file, those of all steps one after the other.
 struct Selection {
   int64_t first, count;
 };
@@ -55,8 +55,10 @@ Selection SelectLayers(const InspectOptions& options, const MaskFile& mask) {
   const auto layers = static_cast<int64_t>(mask.layers.size());
   if (!options.layer) return {0, layers};
   if (*options.layer >= layers) {
-    throw InputError("--layer {}: {} has {} layer{}, counted from 0", *options.layer, options.path,
-                     layers, layers == 1 ? "" : "s");
+    const std::string steps =
+        mask.steps > 0 ? fmt::format(" in {}", Counted(mask.steps, "step")) : "";
+    throw InputError("--layer {}: {} has {}{}, counted from 0", *options.layer, options.path,
+                     Counted(layers, "layer"), steps);
   }
   return {*options.layer, 1};
 }
@@ -88,11 +90,17 @@ Summary Summarize(const MaskFile& mask, Selection selection) {
   return summary;
 }
 
+int64_t LayersOfStep(const MaskFile& mask) {
+  return std::ssize(mask.layers) / std::max<int64_t>(mask.steps, 1);
+}
+
 Json Optional(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
 
 Table HeaviestRows(const Summary& summary, const MaskFile& mask) {
   const Lanes& lanes = mask.lanes();
-  Table table({{"layer", mask.has_layer_axis},
+  const int64_t in_step = LayersOfStep(mask);
+  Table table({{"step", mask.steps > 0},
+               {"layer", mask.has_layer_axis},
                {"batch", lanes.batch > 1},
                {"head"},
                {"q_block"},
@@ -101,8 +109,8 @@ Table HeaviestRows(const Summary& summary, const MaskFile& mask) {
   for (const Row& row : summary.heaviest) {
     const double of_mean =
         summary.kept == 0 ? 1.0 : static_cast<double>(row.kept) / summary.MeanRow();
-    table.Add({row.layer, lanes.BatchOf(row.lane), lanes.HeadOf(row.lane), row.q_block, row.kept,
-               Cell(of_mean, 2)});
+    table.Add({row.layer / in_step, row.layer % in_step, lanes.BatchOf(row.lane),
+               lanes.HeadOf(row.lane), row.q_block, row.kept, Cell(of_mean, 2)});
   }
   return table;
 }
@@ -111,11 +119,12 @@ Json Describe(const InspectOptions& options, const MaskFile& mask, const Summary
   const BlockGrid& grid = mask.layers.front().grid();
   const Spread heads = SpreadOf(summary.lane_density);
   Json json = {{"file", options.path},         {"kind", "mask"},
-               {"layers", mask.layers.size()}, {"selected_layer", Optional(options.layer)},
+               {"layers", LayersOfStep(mask)}, {"selected_layer", Optional(options.layer)},
                {"batch", mask.lanes().batch},  {"heads", mask.lanes().heads},
                {"q_blocks", grid.QBlocks()},   {"kv_blocks", grid.KvBlocks()},
                {"block", grid.block_tokens},   {"q_tokens", grid.q_tokens},
                {"kv_tokens", grid.kv_tokens}};
+  if (mask.steps > 0) json["steps"] = mask.steps;
   json["grid"] =
       mask.grid ? Json{mask.grid->frames, mask.grid->height, mask.grid->width} : Json(nullptr);
   json["text"] = mask.grid
@@ -156,7 +165,10 @@ void PrintSummary(const InspectOptions& options, const MaskFile& mask, const Sum
   line("mask", options.path);
   std::string shape = fmt::format("{} heads", lanes.heads);
   if (lanes.batch > 1) shape = fmt::format("batch {} x {}", lanes.batch, shape);
-  if (mask.has_layer_axis) shape = fmt::format("{} layers x {}", mask.layers.size(), shape);
+  if (mask.has_layer_axis) {
+    shape = fmt::format("{} x {}", Counted(LayersOfStep(mask), "layer"), shape);
+  }
+  if (mask.steps > 0) shape = fmt::format("{} x {}", Counted(mask.steps, "step"), shape);
   line("shape", fmt::format("{}, {} x {} blocks of {} tokens", shape, grid.QBlocks(),
                             grid.KvBlocks(), grid.block_tokens));
   line("tokens", fmt::format("{} x {}", grid.q_tokens, grid.kv_tokens));

@@ -11,6 +11,7 @@
 #include "apps/cli/table.h"
 #include "apps/inspect/inspect.h"
 #include "apps/inspect/pattern_picture.h"
+#include "equitile/base/duration.h"
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/pattern_file.h"
@@ -119,7 +120,13 @@ Json Describe(const InspectOptions& options, const PatternFile& file) {
 
 std::string NumbersText(const std::map<std::string, double>& numbers) {
   std::vector<std::string> parts;
-  for (const auto& [name, value] : numbers) parts.push_back(fmt::format("{} {:g}", name, value));
+  for (const auto& [name, value] : numbers) {
+    constexpr std::string_view kSeconds = "_seconds";
+    parts.push_back(name.ends_with(kSeconds)
+                        ? fmt::format("{} {}", name.substr(0, name.size() - kSeconds.size()),
+                                      DurationText(value))
+                        : fmt::format("{} {:g}", name, value));
+  }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 

@@ -36,9 +36,14 @@ void PrintIfThere(const Json& object, const char* key, const char* name) {
   fmt::print("{:<14} {}\n", name, found->is_string() ? found->get<std::string>() : found->dump());
 }
 
+// An object of another; an empty one for what is null or not there.
+Json PartOf(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || !found->is_object() ? Json::object() : *found;
+}
+
 void PrintRun(const Json& run) {
-  const Json nothing = Json::object();
-  const Json& seconds = run.contains("seconds") ? run["seconds"] : nothing;
+  const Json seconds = PartOf(run, "seconds");
   if (seconds.contains("total") && seconds["total"].is_number()) {
     fmt::print("{:<14} {}\n", "made in", DurationText(seconds["total"].get<double>()));
   }
@@ -46,13 +51,12 @@ void PrintRun(const Json& run) {
   PrintIfThere(run, "threads_per_rank", "threads");
   PrintIfThere(run, "target", "target");
   PrintIfThere(run, "encoder", "encoder");
-  const Json& sparsity = run.contains("sparsity") ? run["sparsity"] : nothing;
+  const Json sparsity = PartOf(run, "sparsity");
   if (sparsity.contains("density") && sparsity["density"].is_number()) {
     fmt::print("{:<14} {:.3f} of the attention\n", "computed", sparsity["density"].get<double>());
   }
   if (run.contains("steps_skipped") && !run["steps_skipped"].empty()) {
-    fmt::print("{:<14} {}\n", "skipped",
-               Counted(static_cast<int64_t>(run["steps_skipped"].size()), "step"));
+    fmt::print("{:<14} {}\n", "skipped", Counted(std::ssize(run["steps_skipped"]), "step"));
   }
 }
 
@@ -66,11 +70,24 @@ void PrintRecord(const Json& record) {
     PrintIfThere(parameters, key, name);
   }
   PrintIfThere(record, "equitile", "equitile");
-  if (record["run"].is_object()) PrintRun(record["run"]);
+  PrintRun(record["run"]);
 }
 
+// Checked as far as it is shown.
 Json RecordAt(const std::filesystem::path& path) {
-  return ParseJson(ReadTextFile(path), path.string());
+  const std::string name = path.string();
+  Json record = ParseJson(ReadTextFile(path), name);
+  const JsonValue root(record, name);
+  const JsonValue parameters = root["parameters"], run = root["run"];
+  parameters.Items();
+  run.Items();
+  for (const char* key : {"video_frames", "width", "height"}) {
+    if (const auto value = parameters.Find(key)) value->Integer(0, INT64_MAX);
+  }
+  for (const char* part : {"seconds", "sparsity"}) {
+    if (const auto value = run.Find(part)) value->Items();
+  }
+  return record;
 }
 
 }  // namespace
@@ -81,16 +98,20 @@ void InspectSidecar(const InspectOptions& options) {
   fmt::print("{}: how a video was made; `equitile generate --from {} -o FILE` makes it again\n",
              options.path, options.path);
   const Json& parameters = record["parameters"];
-  if (parameters.contains("video_frames")) {
-    fmt::print("{:<14} {} frames of {}x{}\n", "video", parameters.value("video_frames", 0),
-               parameters.value("width", 0), parameters.value("height", 0));
+  const auto count = [&](const char* key) {
+    const auto found = parameters.find(key);
+    return found == parameters.end() || found->is_null() ? 0 : found->get<int64_t>();
+  };
+  if (count("video_frames") > 0) {
+    fmt::print("{:<14} {} of {}x{}\n", "video", Counted(count("video_frames"), "frame"),
+               count("width"), count("height"));
   }
   PrintRecord(record);
 }
 
 void InspectVideo(const InspectOptions& options) {
   const VideoFacts facts = FactsOf(options.path);
-  const std::filesystem::path beside = Beside(options.path, ".json");
+  const std::filesystem::path beside = RecordOf(options.path);
   const bool has_record = IsSidecar(beside);
   if (options.json) {
     return PrintJson({{"frames", facts.frames},

@@ -6,6 +6,7 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
 #include "apps/cli/table.h"
+#include "apps/cli/wrapped_text.h"
 #include "apps/plan/plan_folder.h"
 #include "apps/plan/plan_html.h"
 #include "apps/plan/plan_request.h"
@@ -29,7 +30,7 @@ constexpr const char* kExamples =
     "  equitile plan --mask mask.npy --for-ranks 8 --node-size 4 --node-link 400Gb/s,1us --speeds "
     "1,1,1,1,1,1,1,0.5\n"
     "  equitile plan --mask mask.npy --for-ranks 8 --html report.html\n"
-    "  equitile plan --mask masks --for-ranks 8     all that `generate --export-masks masks` wrote";
+    "  equitile plan --mask masks --for-ranks 8  # all that `generate --export-masks masks` wrote";
 
 struct PlanCommand {
   PlanFlags flags;
@@ -39,7 +40,7 @@ struct PlanCommand {
 };
 
 void PrintHead(const std::string& source, const Lanes& lanes, const BlockGrid& grid, double density,
-               const PlanOptions& options) {
+               const PlanOptions& options, const std::string& compute) {
   std::string heads = fmt::format("{} heads", lanes.heads);
   if (lanes.batch > 1) heads = fmt::format("batch {} x {}", lanes.batch, heads);
   fmt::print("{}\n", Wrapped(fmt::format("{}: {}, {} x {} blocks of {}, density {:.3f}; {} ranks",
@@ -55,9 +56,9 @@ void PrintHead(const std::string& source, const Lanes& lanes, const BlockGrid& g
     rates += fmt::format(", cable {:g}Gb/s", cluster.cable_bytes_per_second * 8e-9);
   if (!cluster.speeds.empty())
     rates += fmt::format(", speeds {:g}", fmt::join(cluster.speeds, ","));
-  fmt::print("{}\n",
-             Wrapped(fmt::format("{}, head_dim {}; cost {} per block, {} per row", rates,
-                                 cluster.wire.head_dim, options.cost.block, options.cost.row)));
+  fmt::print("{}\n", Wrapped(fmt::format("{}, {}, head_dim {}; cost {} per block, {} per row",
+                                         rates, compute, cluster.wire.head_dim, options.cost.block,
+                                         options.cost.row)));
 }
 
 void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,
@@ -69,7 +70,8 @@ void Print(const PlanCommand& command, const std::vector<MaskReport>& layers,
     return;
   }
   const BlockMask& first = layers.front().mask;
-  PrintHead(layers.front().source, first.lanes(), first.grid(), first.Density(), options);
+  PrintHead(layers.front().source, first.lanes(), first.grid(), first.Density(), options,
+            command.flags.compute);
   const PlanTextOptions text{.wide = command.wide, .baseline = BaselineOf(specs)};
   if (layered) fmt::print("all layers together\n{}", SummaryText(layers, text));
   for (const MaskReport& layer : layers) {
@@ -90,7 +92,8 @@ void RunFolder(const PlanCommand& command) {
   const FolderReport report =
       PlanFolder(command.flags, masks, {.threshold = command.reuse_threshold.value_or(0)}, options);
   if (command.json) return PrintJson(FolderJson(report, options));
-  PrintHead(report.source, report.lanes, report.grid, report.density, options);
+  PrintHead(report.source, report.lanes, report.grid, report.density, options,
+            command.flags.compute);
   const auto specs = ParsePlanners(command.flags.planners, options.ranks);
   fmt::print("{}", FolderText(report, {.wide = command.wide, .baseline = BaselineOf(specs)}));
 }

@@ -1,7 +1,13 @@
 #include "apps/plan/plan_request.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+
 #include "apps/cli/flags.h"
+#include "apps/cli/ranks.h"
 #include "equitile/base/error.h"
+#include "equitile/exec/wire.h"
 #include "equitile/io/density_profile.h"
 #include "equitile/io/machine_file.h"
 #include "equitile/pattern/synthetic_mask.h"
@@ -96,6 +102,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
       ->capture_default_str();
   AddNumber(app, "--head-dim", flags.head_dim, {.min = 1, .max = 1 << 16},
             "values per token and head");
+  AddChoice(app, "--compute", flags.compute, {"f32", "int16", "int8"},
+            "arithmetic of attention: its rates, and what travels");
   AddNumber(app, "--block", flags.block, {.min = kMinBlockTokens, .max = kMaxBlockTokens},
             "tokens per block, for a mask that does not say; default: 64");
   AddNumber(app, "--batch", flags.batch, {.min = 1, .max = 1 << 16},
@@ -114,8 +122,8 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags) {
                "auto: only layouts whose result does not depend on the number of ranks (default)");
   app.add_option("--machine", flags.machine, "rates measured by `equitile bench machine --out`")
       ->type_name("FILE");
-  app.add_option("--kernel-gflops", flags.kernel_gflops, "attention rate of one rank; default: 100")
-      ->type_name("NUMBER");
+  AddNumber(app, "--kernel-gflops", flags.kernel_gflops, {.min = 1e-9, .max = 1e12},
+            "attention rate of one rank; default: 100");
   app.add_option("--link", flags.link, "bandwidth and latency between ranks; default: 100Gb/s,2us")
       ->type_name("LINK");
   AddNumber(app, "--node-size", flags.node_size, {.min = 0, .max = 1 << 20},
@@ -141,8 +149,8 @@ MaskFile MaskOf(const PlanFlags& flags) {
   if (flags.mask.empty() == flags.synthetic.empty()) {
     throw InputError("give one of --mask FILE and --synthetic SPEC");
   }
-  MaskFile mask = AsAsked(
-      flags, flags.mask.empty() ? Synthetic(flags.synthetic) : ReadMaskFile(flags.mask));
+  MaskFile mask =
+      AsAsked(flags, flags.mask.empty() ? Synthetic(flags.synthetic) : ReadMaskFile(flags.mask));
   const int64_t layers = std::ssize(mask.layers);
   if (flags.layer && *flags.layer >= layers) {
     throw InputError("--layer {}: {} has {} layer{}, counted from 0", *flags.layer, SourceOf(flags),
@@ -172,10 +180,14 @@ PlanOptions OptionsOf(const PlanFlags& flags, const BlockGrid& grid) {
                          : flags.dbsp_balance == "blocks" ? DbspBalance::kBlocks
                                                           : DbspBalance::kBoth;
   Cluster& cluster = options.cluster;
-  cluster.wire.head_dim = flags.head_dim;
+  cluster.wire = WireFormatOf(flags.head_dim, DType::kF32, ParseCompute(flags.compute));
   if (!flags.machine.empty()) {
     const Machine machine = ReadMachineFile(flags.machine);
-    ApplyMachine(machine, grid, options);
+    if (const std::string missing = MissingRates(machine, flags.machine, flags.compute);
+        !missing.empty() && IsFirstProcess()) {
+      fmt::print(stderr, "equitile: {}\n", missing);
+    }
+    ApplyMachine(machine, grid, options, flags.compute);
     if (std::ssize(machine.node_of) == options.ranks) SetNodes(machine.node_of, cluster);
   }
   if (flags.kernel_gflops) cluster.gflops = *flags.kernel_gflops;

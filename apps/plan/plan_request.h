@@ -19,6 +19,7 @@ struct PlanFlags {
   std::optional<int64_t> ranks, block, batch, layer;
   std::string planners = "all";
   int64_t head_dim = 128;
+  std::string compute = "f32";  // of attention
   double reward = 2;
   std::string dbsp_blocks = "greedy", dbsp_head_order = "assignment", dbsp_balance = "both";
   bool reproducible = true;
@@ -35,8 +36,9 @@ void AddPlanFlags(CLI::App& app, PlanFlags& flags);
 MaskFile MaskOf(const PlanFlags& flags);  // all layers
 // For one layer at all its steps, which stand where layers are: those of a file, or of a profile.
 MaskFile StepsOf(const PlanFlags& flags);
-bool IsFolder(const PlanFlags& flags);    // of masks, of a whole run
+bool IsFolder(const PlanFlags& flags);  // of masks, of a whole run
 std::string SourceOf(const PlanFlags& flags);
+// Says on stderr what the machine file does not know.
 PlanOptions OptionsOf(const PlanFlags& flags, const BlockGrid& grid);
 
 }  // namespace equitile

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "apps/cli/table.h"
+#include "apps/cli/wrapped_text.h"
+#include "equitile/base/duration.h"
 
 namespace equitile {
 namespace {
@@ -51,16 +53,37 @@ Groups GroupsOf(size_t count, Same same) {
   return groups;
 }
 
-// "usp:8x1 = ulysses"; who only chose comes last, and is shown with the choice where that is not
-// there by itself.
-std::string Label(const std::vector<const PlanReport*>& plans) {
+// "ulysses = usp:8x1 = 2 more": as many as leave room for the columns, all with --wide.
+std::string Joined(const std::vector<std::string>& names, bool wide) {
+  constexpr size_t kColumns = 26;
+  const auto rest = [&](size_t shown) {
+    return shown == names.size() ? "" : fmt::format(" = {} more", names.size() - shown);
+  };
+  std::string text = names.front();
+  for (size_t i = 1; i < names.size(); ++i) {
+    const std::string longer = fmt::format("{} = {}", text, names[i]);
+    if (!wide && longer.size() + rest(i + 1).size() > kColumns) return text + rest(i);
+    text = longer;
+  }
+  return text;
+}
+
+// Who only chose comes behind the choice, which is shown also where it is not there by itself.
+std::string Label(const std::vector<const PlanReport*>& plans, bool wide) {
   std::vector<std::string> names, choosers;
   for (const PlanReport* plan : plans) {
     (plan->chosen.empty() ? names : choosers).push_back(plan->planner);
   }
   if (names.empty()) names.push_back(plans.front()->chosen);
-  names.insert(names.end(), choosers.begin(), choosers.end());
-  return fmt::format("{}", fmt::join(names, " = "));
+  names.insert(names.begin() + 1, choosers.begin(), choosers.end());
+  return Joined(names, wide);
+}
+
+// In milliseconds, or as people say it where that would be a long number.
+Cell Time(double seconds, int decimals) {
+  Cell cell(seconds * 1e3, decimals);
+  if (seconds >= 120) cell.text = DurationText(seconds);
+  return cell;
 }
 
 Cell MovedCell(const Moved& moved) {
@@ -104,10 +127,10 @@ Groups FolderGroups(const FolderReport& report) {
   });
 }
 
-std::string FolderLabel(const FolderReport& report, const std::vector<size_t>& group) {
+std::string FolderLabel(const FolderReport& report, const std::vector<size_t>& group, bool wide) {
   std::vector<std::string> names;
   for (size_t i : group) names.push_back(report.plans[i].planner);
-  return fmt::format("{}", fmt::join(names, " = "));
+  return Joined(names, wide);
 }
 
 std::string TotalsTable(const FolderReport& report, const Groups& groups,
@@ -126,10 +149,10 @@ std::string TotalsTable(const FolderReport& report, const Groups& groups,
   for (const auto& group : groups) {
     const PlannedCalls& calls = report.plans[group.front()];
     const BalanceReport& balance = report.balances[group.front()];
-    table.Add({FolderLabel(report, group), Cell(calls.RhoMean(), 4), Cell(calls.rho_max, 4),
-               SpeedUp(baseline, calls.seconds), Cell(calls.seconds * 1e3, 3),
+    table.Add({FolderLabel(report, group, options.wide), Cell(calls.RhoMean(), 4),
+               Cell(calls.rho_max, 4), SpeedUp(baseline, calls.seconds), Time(calls.seconds, 3),
                Megabytes(calls.bytes), balance.made, balance.kept, MovedCell(calls.moved),
-               Cell(balance.seconds * 1e3, 2)});
+               Time(balance.seconds, 2)});
   }
   return table.ToText(Terminal::Of(stdout));
 }
@@ -169,7 +192,7 @@ std::string StepsTable(const FolderReport& report, const Groups& groups,
       table.Add({is_first ? StepsText(steps[i].step, steps[end - 1].step) : "",
                  is_first ? Cell(steps[i].density, 3) : Cell(""), calls.planner,
                  Cell(calls.RhoMean(), 4), Cell(calls.rho_max, 4), SpeedUp(baseline, calls.seconds),
-                 Cell(calls.seconds * 1e3, 3), Megabytes(calls.bytes), MovedCell(calls.moved)});
+                 Time(calls.seconds, 3), Megabytes(calls.bytes), MovedCell(calls.moved)});
     }
     i = end;
   }
@@ -179,7 +202,10 @@ std::string StepsTable(const FolderReport& report, const Groups& groups,
 std::string FolderLegend(const PlanTextOptions& options, bool compares) {
   std::string text = fmt::format("{}; MB/rank: of the busiest rank, all calls added up", kRhoMeans);
   if (compares) text += fmt::format("; speed-up: of the predicted time, over {}", options.baseline);
-  if (!options.wide) text += "; --wide shows more columns";
+  text += options.wide
+              ? "; plans made, kept: from one step to the next; moved: blocks that leave their "
+                "rank; planning ms: what making the plans took here"
+              : "; --wide shows more columns";
   return Terminal::Of(stdout).Dim(Wrapped(text)) + "\n";
 }
 
@@ -219,11 +245,10 @@ std::string PlansText(const std::vector<PlanReport>& plans, const PlanTextOption
     for (size_t i : group) same.push_back(&plans[i]);
     const PlanReport& plan = *same.front();
     const Prediction& time = plan.prediction;
-    table.Add({Label(same), Cell(plan.rho, 4), Cell(plan.bound, 4), SpeedUp(baseline, time.seconds),
-               Cell(time.seconds * 1e3, 3), Megabytes(plan.bytes_max), MovedCell(plan.moved),
-               Megabytes(plan.buffer_bytes_max), Cell(time.compute * 1e3, 3),
-               Cell(time.exchange * 1e3, 3), Cell(time.wait * 1e3, 3),
-               Cell(plan.plan_seconds * 1e3, 2)});
+    table.Add({Label(same, wide), Cell(plan.rho, 4), Cell(plan.bound, 4),
+               SpeedUp(baseline, time.seconds), Time(time.seconds, 3), Megabytes(plan.bytes_max),
+               MovedCell(plan.moved), Megabytes(plan.buffer_bytes_max), Time(time.compute, 3),
+               Time(time.exchange, 3), Time(time.wait, 3), Time(plan.plan_seconds, 2)});
   }
   return table.ToText(Terminal::Of(stdout));
 }
@@ -255,9 +280,9 @@ std::string SummaryText(const std::vector<MaskReport>& layers, const PlanTextOpt
     const PlannerSummary& summary = summaries[group.front()];
     // A planner that chooses may choose otherwise in every layer.
     const bool alone = plans.size() == 1;
-    table.Add({alone ? summary.planner : Label(plans), Cell(summary.rho_mean, 4),
+    table.Add({alone ? summary.planner : Label(plans, options.wide), Cell(summary.rho_mean, 4),
                Cell(summary.rho_max, 4), SpeedUp(baseline, summary.predicted_seconds),
-               Cell(summary.predicted_seconds * 1e3, 3), Megabytes(summary.bytes_max)});
+               Time(summary.predicted_seconds, 3), Megabytes(summary.bytes_max)});
   }
   return table.ToText(Terminal::Of(stdout));
 }
@@ -270,24 +295,6 @@ std::string FolderText(const FolderReport& report, const PlanTextOptions& option
                      StepsTable(report, groups, options));
 }
 
-std::string Wrapped(std::string_view text) {
-  constexpr size_t kColumns = 80;
-  std::string lines;
-  size_t column = 0;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    if (column > 0) {
-      const bool fits = column + 1 + end <= kColumns;
-      lines += fits ? ' ' : '\n';
-      column = fits ? column + 1 : 0;
-    }
-    lines += text.substr(0, end);
-    column += end;
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
-
 std::string PlanLegend(const PlanTextOptions& options) {
   std::string text = fmt::format(
       "{}; bound: the least rho that such a layout can have; MB/rank: most that a rank sends and "
@@ -296,7 +303,13 @@ std::string PlanLegend(const PlanTextOptions& options) {
   if (!options.baseline.empty()) {
     text += fmt::format("; speed-up: of the predicted time, over {}", options.baseline);
   }
-  if (!options.wide) text += "; --wide shows more columns";
+  text +=
+      options.wide
+          ? "; moved q+kv: blocks of queries and of keys that leave the rank of their part of "
+            "the sequence; buffer MB: most that a rank holds besides its own; compute, exchange, "
+            "wait: ms in which the ranks compute, idle for data, idle for each other; planning "
+            "ms: what making the plan took here"
+          : "; --wide shows more columns";
   return Terminal::Of(stdout).Dim(Wrapped(text)) + "\n";
 }
 

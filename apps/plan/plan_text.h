@@ -27,9 +27,6 @@ std::string SummaryText(const std::vector<MaskReport>& layers, const PlanTextOpt
 // All calls of a run together, then step by step; steps that are the same are one.
 std::string FolderText(const FolderReport& report, const PlanTextOptions& options);
 
-// In lines of at most 80 columns.
-std::string Wrapped(std::string_view text);
-
 // What the columns are.
 std::string PlanLegend(const PlanTextOptions& options);
 

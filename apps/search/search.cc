@@ -33,7 +33,7 @@ constexpr const char* kExamples =
     "  equitile search --prompts prompts.txt --objective static --density 0.3 -o masks\n"
     "  mpirun -n 4 equitile search -m Wan2.1-T2V-1.3B-Diffusers --prompts p.txt -o p.json "
     "--resume\n"
-    "  equitile generate -p \"a cat\" --attention pattern:pattern.json -o cat.mp4";
+    "  equitile generate -p \"a red circle\" --attention pattern:pattern.json -o circle.mp4";
 
 constexpr double kMega = 1e6;
 

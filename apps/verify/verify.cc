@@ -13,21 +13,23 @@
 #include "apps/verify/verify_plans.h"
 #include "apps/verify/verify_video.h"
 #include "equitile/base/error.h"
+#include "equitile/generate/compute_choice.h"
 
 namespace equitile {
 namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  equitile verify --ranks 1,2,3,5,8 --planner all  many ranks against one\n"
+    "  equitile verify --ranks 1,2,3,5,8 --planner all     # many ranks against one\n"
     "  equitile verify --mask mask.npy --planner fractional,dbsp:2x2 --ranks 4 --json\n"
-    "  mpirun -n 3 equitile verify --planner all        three processes against one\n"
-    "  equitile verify --golden tests/golden --ranks 1,2,3,5  every stage against diffusers\n"
+    "  mpirun -n 3 equitile verify --planner all           # three processes against one\n"
+    "  equitile verify --golden tests/golden --ranks 1,2,3,5  # every stage against diffusers\n"
+    "  # one video, the same bits everywhere?\n"
     "  equitile verify -p \"a red circle\" --ranks 1,2,3 --threads 1,2 -W 64 -H 64 --steps 4\n"
-    "                                                   one video, the same bits everywhere?\n"
     "Plans that keep rows whole promise the same bits; plans that split rows a bound, derived "
     "from\n"
-    "lengths, norms and the unit roundoff. One rank is checked against a reference in double.\n"
+    "lengths, norms and the unit roundoff, or the steps of integers (--compute). One rank is "
+    "checked against a reference in double.\n"
     "For videos (-p) the bound is the relative L2 of latents and the rms of frames, also with\n"
     "--wire bf16.";
 
@@ -41,7 +43,7 @@ void Refuse(const CLI::App& verify, std::initializer_list<const char*> flags, co
 void RefuseFlagsOfVideos(const Recipe& recipe) {
   for (const RecipeField& field : recipe.fields()) {
     const bool is_given = recipe.SourceOf(field.key) == Recipe::Source::kGiven;
-    if (is_given && field.key != "seed")
+    if (is_given && field.key != "seed" && field.key != "compute")
       throw InputError("{}: only with -p PROMPT", field.LongFlag());
   }
 }
@@ -79,9 +81,11 @@ void Verify(VerifyRequest& request, const CLI::App& verify) {
   RefuseFlagsOfVideos(recipe);
   plans.on.threads = OneNumber(request.video.threads);
   if (verify.count("--seed") > 0) plans.seed = recipe.Integer("seed");
+  plans.compute = ComputeOf(recipe).attention;
   if (plans.seed < 0) throw InputError("--seed {}: must be 0 or more", plans.seed);
   if (verify.count("--golden") == 0) return VerifyPlans(plans);
-  Refuse(verify, {"--mask", "--synthetic", "--planner", "--head-dim", "--seed"}, "--golden");
+  Refuse(verify, {"--mask", "--synthetic", "--planner", "--head-dim", "--seed", "--compute"},
+         "--golden");
   VerifyGolden({.folder = request.golden,
                 .ranks = plans.ranks_given ? plans.ranks : std::vector<int64_t>(),
                 .on = plans.on,

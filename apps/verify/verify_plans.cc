@@ -27,6 +27,7 @@ MaskFile MaskFor(const VerifyPlansRequest& request) {
 Verification::Options OptionsFor(const VerifyPlansRequest& request) {
   Verification::Options options;
   options.head_dim = request.head_dim;
+  options.compute = request.compute;
   options.seed = static_cast<uint64_t>(request.seed);
   options.plan.cluster.wire.head_dim = request.head_dim;
   return options;
@@ -46,14 +47,14 @@ std::string Words(const VerifyCase& result) {
 // Prints as it goes; on the process that may.
 class Report {
  public:
-  explicit Report(bool json) : json_(json) {}
+  Report(bool json, Compute compute) : json_(json), compute_(compute) {}
 
   void OneRank(const Verification& verification) {
     if (!json_) {
-      fmt::print("one rank against the reference: {} rows, {} of what f32 may be off: {}\n",
+      fmt::print("one rank against the reference: {} rows, {} of what {} may be off: {}\n",
                  verification.RowsChecked(),
                  fmt::format("{:.3f}", verification.OneRank().worst_fraction),
-                 verification.OneRankOk() ? "right" : "WRONG");
+                 ComputeName(compute_), verification.OneRankOk() ? "right" : "WRONG");
     }
     Add({.planner = "reference",
          .ranks = 1,
@@ -91,6 +92,7 @@ class Report {
   }
 
   bool json_;
+  Compute compute_;
   Json cases_ = Json::array();
   int64_t failed_ = 0;
 };
@@ -104,7 +106,7 @@ void VerifyUnderLauncher(const VerifyPlansRequest& request) {
     ThreadPool pool(threads);
     const Verification verification(mask.MasksOf(0), OptionsFor(request), pool,
                                     [&comm] { comm.Poll(); });
-    Report report(request.json);
+    Report report(request.json, request.compute);
     const bool prints = comm.rank() == 0;
     if (prints) report.OneRank(verification);
     for (const PlannerSpec& spec : ParsePlanners(request.planners, comm.size())) {
@@ -122,7 +124,7 @@ void VerifyHere(const VerifyPlansRequest& request) {
   for (int64_t ranks : request.ranks) ParsePlanners(request.planners, static_cast<int32_t>(ranks));
   ThreadPool pool(ThreadsPerRank(request.on, 1));
   const Verification verification(mask.MasksOf(0), OptionsFor(request), pool);
-  Report report(request.json);
+  Report report(request.json, request.compute);
   report.OneRank(verification);
   for (int64_t ranks : request.ranks) {
     RanksRequest on = request.on;

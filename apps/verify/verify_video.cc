@@ -15,6 +15,7 @@
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/generate/agreement.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/video_maker.h"
 #include "equitile/io/json_value.h"
@@ -40,21 +41,42 @@ struct Tolerance {
   double frames = 0.0;   // rms of the differences, in levels of 255
 };
 
-// Two right f32 computations of one run (tests/golden/README.md): +-1 level on 0.3 % of the values.
+// Where rows are split, two right f32 computations of one run (tests/golden/README.md): +-1 level
+// on 0.3 % of the values.
 constexpr Tolerance kSplitRows{.latents = 5e-5, .frames = 0.055};
 // bf16 keeps 8 bits of 24. On wan-mini latents were off by up to 0.018 (few steps, much guidance),
 // those of two seeds by more than 1.
 constexpr Tolerance kNarrowWire{.latents = 0.1, .frames = 12.0};
 
+// What one layer in integers errs by, of its output (docs/results/precision.md).
+double LayerError(Compute compute) {
+  return compute == Compute::kInt8 ? 1.4e-2 : compute == Compute::kInt16 ? 6e-4 : 0.0;
+}
+
+// Where rows are split in integers, the weights of a row's parts are rounded against other chunks,
+// and that little moves other numbers over the edge of a rounding in every layer after it, until
+// two right runs are as far from each other as either is from exact: by LayerError in each pass.
+// Guidance u + g (c - u) takes the passes' errors g and g - 1 times. Measured on wan-mini, with
+// guidance 1 to 12: latents are off by 0.45 to 1.65 of that; four times are allowed. An error of
+// latents becomes one of frames as with the narrow wire, and the VAE's own roundings (66 dB) may
+// all fall otherwise.
+Tolerance SplitRowsInIntegers(double error, double guidance) {
+  const double growth = guidance > 1 ? std::hypot(guidance, guidance - 1) : 1.0;
+  const double latents = 4 * error * growth;
+  return {.latents = latents, .frames = 0.2 + latents * kNarrowWire.frames / kNarrowWire.latents};
+}
+
 // Nothing: the same bits.
 std::optional<Tolerance> ToleranceOf(const GenerateRequest& request, int64_t ranks) {
   if (ranks == 1) return std::nullopt;
-  if (ParseDType(request.recipe.Text("wire")) != DType::kF32) return kNarrowWire;
+  if (WireOf(request.recipe) != DType::kF32) return kNarrowWire;
   const auto count = static_cast<int32_t>(ranks);
   const PlannerSpec spec = ParsePlanner(request.recipe.Text("planner"), count);
-  return MaySplitRows(spec, request.config.Passes(), count, request.recipe.IsOn("reproducible"))
-             ? std::optional(kSplitRows)
-             : std::nullopt;
+  if (!MaySplitRows(spec, request.config.Passes(), count, request.recipe.IsOn("reproducible")))
+    return std::nullopt;
+  const ComputeChoice compute = ComputeOf(request.recipe);
+  const double error = std::max(LayerError(compute.attention), LayerError(compute.linear));
+  return error == 0 ? kSplitRows : SplitRowsInIntegers(error, request.config.guidance);
 }
 
 // The bytes that `generate -o x.mp4` would write.

@@ -107,6 +107,7 @@ void ThreadPool::Run(FunctionRef<void(int thread)> fn) {
 }
 
 void ThreadPool::Poll() {
+  if (!poll_) return;
   const double now = NowSeconds();
   if (now - polled_ < kPollSeconds) return;
   polled_ = now;
@@ -121,7 +122,7 @@ void ThreadPool::ParallelFor(int64_t tasks, FunctionRef<void(int64_t task, int t
     for (int64_t task = thread; task < tasks; task = next.fetch_add(1, std::memory_order_relaxed)) {
       if (failed_.load(std::memory_order_relaxed)) return;
       fn(task, thread);
-      if (thread == 0 && poll_) Poll();
+      if (thread == 0) Poll();
     }
   };
   Run(work);

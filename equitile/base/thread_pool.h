@@ -38,12 +38,13 @@ class ThreadPool {
   // milliseconds where tasks are that short): long layers show a sign of life here. What it throws
   // ends the ParallelFor. Null: none.
   void SetPoll(std::function<void()> poll) { poll_ = std::move(poll); }
+  // The same amid a long task of the calling thread.
+  void Poll();
 
  private:
   void Work(int thread);
   void Call(int thread);
   void Stop();
-  void Poll();
 
   std::vector<std::thread> workers_;
   FunctionRef<void(int)> job_;

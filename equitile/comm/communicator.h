@@ -45,7 +45,10 @@ class Communicator {
   // transfers under way, AbortOnError (below) is put between it and their buffers. Messages between
   // two ranks with the same tag arrive in the order in which they were sent; sizes must agree on
   // both sides (CommError otherwise). Any size, also 0 and above 2 GiB; tags from 0 to kMaxTag.
-  virtual CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) = 0;
+  CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) {
+    if (to != rank()) bytes_sent_ += static_cast<int64_t>(bytes.size());
+    return DoSend(bytes, to, tag);
+  }
   virtual CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) = 0;
   // True once the transfer is done; the request is spent then. An inactive request is done.
   virtual bool Test(CommRequest& request) = 0;
@@ -74,6 +77,14 @@ class Communicator {
   virtual void AllReduce(std::span<double> values, Reduce op) = 0;
   virtual void AllReduce(std::span<uint64_t> values, Reduce op) = 0;
   virtual void Broadcast(std::span<std::byte> bytes, int32_t root) = 0;
+
+  // Given to Send for other ranks, so far; what collective calls exchange is not known.
+  int64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  virtual CommRequest DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) = 0;
+
+  int64_t bytes_sent_ = 0;
 };
 
 // Runs work whose transfers use buffers that live outside of it: an exception of this rank becomes

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "equitile/base/timer.h"
+#include "equitile/base/turns.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/link_calibration.h"
 #include "equitile/kernel/attention.h"
@@ -250,12 +251,25 @@ double MeasureLinearGflops(ThreadPool& pool, Compute compute) {
   return LinearTiming::Gflop() / BestSeconds([&] { timing.Run(); });
 }
 
-double MeasureAttentionGflops(ThreadPool& pool, Compute compute, int64_t head_dim) {
+SpeedUps MeasureSpeedUps(Compute attention, Compute linear, int64_t head_dim) {
   constexpr int64_t kBlock = 64;
-  KernelTiming timing(compute, head_dim, kBlock);
-  const AttentionRows rows = timing.RowsOf(kLongRow);
-  const auto blocks = static_cast<double>(timing.Rows() * kLongRow);
-  return blocks * timing.BlockGflop() / BestSeconds([&] { timing.Run(pool, rows); });
+  ThreadPool one(1);
+  // Beside each other: f32 and the arithmetic that is asked about.
+  const auto speed_up = [&](Compute compute, const auto& make, const auto& run) {
+    if (compute == Compute::kF32) return 1.0;
+    auto f32 = make(Compute::kF32), own = make(compute);
+    const auto turn = [&](size_t work) { run(work == 0 ? f32 : own); };
+    TurnTimes times[2], warm_up[2];
+    TimeInTurns(1, 0, turn, warm_up);
+    for (int i = 0; i < kGainRuns; ++i) TimeInTurns(1, 0, turn, times);
+    return times[0].least / times[1].least;
+  };
+  return {.attention = speed_up(
+              attention, [&](Compute c) { return KernelTiming(c, head_dim, kBlock); },
+              [&](KernelTiming& timing) { timing.Run(one, timing.RowsOf(kLongRow)); }),
+          .linear = speed_up(
+              linear, [&](Compute c) { return LinearTiming(ParseWeightType(ComputeName(c)), one); },
+              [](LinearTiming& timing) { timing.Run(); })};
 }
 
 Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions& options) {

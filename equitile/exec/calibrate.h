@@ -24,8 +24,13 @@ struct CalibrationOptions {
 // which says what it can do whoever else is on the machine. Some milliseconds. Not collective.
 double MeasureLinearGflops(ThreadPool& pool, Compute compute);
 
-// The same of attention on kept blocks.
-double MeasureAttentionGflops(ThreadPool& pool, Compute compute, int64_t head_dim);
+// How many times as fast as in f32 attention on kept blocks and linear layers are: minima of runs
+// in turns, on one thread in processor time, so that other work on the machine hardly shows. Some
+// tenths of a second. Not collective.
+struct SpeedUps {
+  double attention = 1, linear = 1;
+};
+SpeedUps MeasureSpeedUps(Compute attention, Compute linear, int64_t head_dim);
 
 // Collective: all ranks measure at the same time, as they will compute, and rank 0's figures are
 // everybody's; links as MeasureLinks says.

@@ -21,8 +21,7 @@ std::shared_ptr<const Itinerary> Executor::Prepare(const Plan& plan, const LaneM
                                                    int64_t head_dim, Compute compute) {
   if (compute != Compute::kF32 && options_.wire != DType::kF32) {
     throw InputError(
-        "[exec] attention in {} with tokens on the wire as {}: integers travel as "
-        "they are; use f32",
+        "[exec] attention in {} with numbers on the wire as {}: integers travel as they are",
         ComputeName(compute), DTypeName(options_.wire));
   }
   if (plan.ranks() != comm_.size()) {

@@ -23,13 +23,6 @@ class FaultyCommunicator final : public Communicator {
   int32_t rank() const override { return comm_.rank(); }
   int32_t size() const override { return comm_.size(); }
   std::string_view name() const override { return comm_.name(); }
-  CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) override {
-    if (message_-- == 0 && fault_ != Fault::kNone && bytes.size() >= 2 * tile_bytes_) {
-      struck_ = true;
-      return comm_.Send(Spoiled(bytes), to, tag);
-    }
-    return comm_.Send(bytes, to, tag);
-  }
   CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) override {
     return comm_.Receive(bytes, from, tag);
   }
@@ -49,6 +42,14 @@ class FaultyCommunicator final : public Communicator {
   }
 
  private:
+  CommRequest DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) override {
+    if (message_-- == 0 && fault_ != Fault::kNone && bytes.size() >= 2 * tile_bytes_) {
+      struck_ = true;
+      return comm_.Send(Spoiled(bytes), to, tag);
+    }
+    return comm_.Send(bytes, to, tag);
+  }
+
   std::span<const std::byte> Spoiled(std::span<const std::byte> bytes) {
     std::vector<std::byte>& copy = kept_.emplace_back(bytes.begin(), bytes.end());
     switch (fault_) {

@@ -8,6 +8,7 @@
 #include "equitile/base/rng.h"
 #include "equitile/exec/executor.h"
 #include "equitile/exec/token_rows.h"
+#include "equitile/kernel/short_rows.h"
 
 namespace equitile {
 namespace {
@@ -73,11 +74,15 @@ double LargestNorm(std::span<const float> rows, int64_t head_dim) {
 }
 
 double SplitRowBound(int64_t head_dim, int64_t keys, int32_t parts, double max_score,
-                     double max_value) {
+                     double max_value, Compute compute) {
   constexpr double kUnit = 0x1p-24, kSigmas = 6;
   const double weight = std::sqrt(static_cast<double>(head_dim)) * max_score;
   const double sums = std::sqrt(static_cast<double>(keys)) + 2 * static_cast<double>(parts);
-  return 2 * kSigmas * kUnit * (weight + sums) * std::max(1.0, max_value);
+  const double plain = 2 * kSigmas * kUnit * (weight + sums) * std::max(1.0, max_value);
+  if (compute == Compute::kF32) return plain;
+  const double units = std::sqrt(2 * 128 / 12.0) / WeightTop(compute);
+  const double polynomial = compute == Compute::kInt8 ? 5.5e-3 : 8e-5;
+  return plain + kSigmas * std::hypot(units, polynomial) + 2 * 0x1p-15 * max_value;
 }
 
 Verification::Verification(const LaneMasks& masks, Options options, ThreadPool& pool,
@@ -116,6 +121,7 @@ Verification::Verification(const LaneMasks& masks, Options options, ThreadPool& 
   args.k = ConstView(k_.data(), shape);
   args.v = ConstView(v_.data(), shape);
   args.q_order = args.kv_order = orders.ByLane();
+  args.compute = options_.compute;
   args.out = View(out_.data(), shape);
   args.lse = lse_.data();
   args.poll = poll;
@@ -132,6 +138,9 @@ Verification::Verification(const LaneMasks& masks, Options options, ThreadPool& 
   for (const AttentionError& error : errors) {
     if (!(error.worst_fraction <= one_rank_.worst_fraction)) one_rank_ = error;
   }
+  // As the executor gives it: output of integers is rounded as if it had travelled.
+  if (options_.compute != Compute::kF32)
+    RoundToShort(out_.data(), floats / head_dim, head_dim, head_dim);
 }
 
 std::vector<int64_t> Verification::SampleRows(const AttentionRows& rows) const {
@@ -157,7 +166,7 @@ VerifyCase Verification::Check(Communicator& comm, ThreadPool& pool,
   RowCounts counts(masks_.blocks());
   const Plan plan = MakePlan(spec, masks_, counts, plan_options).plan;
   Executor executor(comm, pool);
-  const auto part = executor.Prepare(plan, masks_, options_.head_dim);
+  const auto part = executor.Prepare(plan, masks_, options_.head_dim, options_.compute);
 
   const Problem& problem = plan.problem();
   const HomeRows& home = part->home_rows;
@@ -197,7 +206,8 @@ VerifyCase Verification::Check(Communicator& comm, ThreadPool& pool,
                     .max_error = worst[0],
                     .bound = 0};
   if (!result.same_bits) {
-    result.bound = SplitRowBound(options_.head_dim, tokens, plan.Stages(), max_score_, max_value_);
+    result.bound = SplitRowBound(options_.head_dim, tokens, plan.Stages(), max_score_, max_value_,
+                                 options_.compute);
     result.ok = result.max_error <= result.bound;
   }
   return result;

@@ -30,8 +30,14 @@ struct VerifyCase {
 // any two right f32 computations, with u = 2^-24: a score of size s errs by about sqrt(head_dim) u
 // s, which is a relative error of its weight; an average over n keys by sqrt(n) u of the largest
 // value; each merge rounds twice more. Independent errors, six sigmas, both computations.
+//
+// In integers, whose tokens are rounded alike: a weight is rounded against the largest of its chunk
+// of 128 keys, evenly spread over 1 / WeightTop of that, in both runs against another chunk; a
+// chunk and its largest weigh no more than the row. So an output is off by the root of 2 * 128 / 12
+// such units of values, which are of variance 1, in quadrature with the weights' polynomial (of
+// int8 half a step of its z), and by the rounding of what travels, 2^-15 of the largest value.
 double SplitRowBound(int64_t head_dim, int64_t keys, int32_t parts, double max_score,
-                     double max_value);
+                     double max_value, Compute compute = Compute::kF32);
 
 // The largest Euclidean norm of rows [][head_dim]; products of two bound scores.
 double LargestNorm(std::span<const float> rows, int64_t head_dim);
@@ -41,6 +47,7 @@ class Verification {
  public:
   struct Options {
     int64_t head_dim = 64;
+    Compute compute = Compute::kF32;
     uint64_t seed = 1;
     PlanOptions plan;  // ranks are set per case
   };

@@ -24,8 +24,10 @@ Json FifthPercentileOf(std::vector<double> values) {
 Json AttentionTotals(const LayerAttention& attention) {
   const RunStats totals = attention.Totals();
   double masks = 0, plans = 0, watch = 0;
+  int64_t mask_bytes = 0;
   for (const LayerRecord& record : attention.records()) {
     masks += record.mask_seconds;
+    mask_bytes += record.mask_bytes_sent;
     plans += record.plan_seconds;
     watch += record.watch_seconds;
   }
@@ -39,6 +41,7 @@ Json AttentionTotals(const LayerAttention& attention) {
           {"watch_seconds", watch},
           {"bytes_sent", totals.bytes_sent},
           {"bytes_received", totals.bytes_received},
+          {"mask_bytes_sent", mask_bytes},
           {"buffer_bytes", totals.buffer_bytes}};
 }
 
@@ -114,6 +117,7 @@ Json AttentionCalls(const LayerAttention& attention) {
                      {"rho_before", r.rho_before},
                      {"rho_after", r.rho_after},
                      {"mask_seconds", r.mask_seconds},
+                     {"mask_bytes_sent", r.mask_bytes_sent},
                      {"watch_seconds", r.watch_seconds},
                      {"plan_seconds", r.plan_seconds},
                      {"attention_seconds", r.run.seconds},

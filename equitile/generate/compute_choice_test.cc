@@ -41,11 +41,48 @@ TEST(ComputeChoice, RefusesInOneLineWhatItDoesNotKnow) {
         std::pair("linear=", "'' is not known"), std::pair("linear=bf16", "'bf16' is not known"),
         std::pair("lineal=int8", "no part 'lineal'"), std::pair("=int8", "no part ''"),
         std::pair("linear=int8,int16", "must come first"),
+        std::pair("int8,text=f32,", "a comma without a part beside it"),
+        std::pair("int8,,text=f32", "a comma without a part beside it"),
+        std::pair(",int8", "a comma without a part beside it"),
         std::pair("linear=int8,linear=int16", "comes twice"),
         std::pair("vae=int8", "the VAE computes in f32 or int16")}) {
     EXPECT_NE(Refusal(text).find(part), std::string::npos) << text << ": " << Refusal(text);
     EXPECT_EQ(Refusal(text).find('\n'), std::string::npos);
   }
+}
+
+TEST(ComputeChoice, PartsLieOverWhatWasSaidMoreWeakly) {
+  using Source = Recipe::Source;
+  Recipe recipe;
+  const auto said = [&] { return recipe.Text("compute"); };
+  recipe.Set("compute", "linear=int16", Source::kGiven);
+  EXPECT_EQ(said(), "attention=f32,linear=int16,vae=f32,text=f32");
+  recipe.Set("compute", "int8", Source::kPreset);
+  EXPECT_EQ(said(), "attention=int8,linear=int16,vae=int16,text=int16");
+  recipe.Set("compute", "int16", Source::kRecord);  // under a preset that says all
+  EXPECT_EQ(said(), "attention=int8,linear=int16,vae=int16,text=int16");
+  EXPECT_EQ(recipe.SourceOf("compute"), Source::kGiven);
+  recipe.Set("compute", "f32", Source::kGiven);
+  EXPECT_EQ(said(), "f32");
+}
+
+TEST(ComputeChoice, TheWireIsWhatTravels) {
+  const auto settled = [](const char* compute, const char* wire, Recipe::Source source) {
+    Recipe recipe;
+    recipe.Set("compute", compute, Recipe::Source::kGiven);
+    recipe.Set("wire", wire, source);
+    CheckComputeFits(recipe);
+    SettleWire(recipe);
+    return recipe.Text("wire");
+  };
+  constexpr auto kRecord = Recipe::Source::kRecord, kGiven = Recipe::Source::kGiven;
+  EXPECT_EQ(settled("int8", "bf16", kRecord), "int8");
+  EXPECT_EQ(settled("int16", "int16", kGiven), "int16");
+  EXPECT_EQ(settled("f32", "int16", kRecord), "f32");
+  EXPECT_EQ(settled("linear=int8", "bf16", kGiven), "bf16");
+  EXPECT_THROW(settled("int8", "bf16", kGiven), InputError);
+  EXPECT_THROW(settled("int8", "f32", kGiven), InputError);
+  EXPECT_THROW(settled("linear=int8", "int8", kGiven), InputError);
 }
 
 TEST(ComputeChoice, WeightsMustBeThoseOfTheArithmetic) {

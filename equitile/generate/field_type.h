@@ -23,6 +23,9 @@ struct FieldType {
   // The one way to write what `text` says, so that equal values are equal texts; throws InputError
   // that begins with `what`. None: any text.
   std::function<std::string(std::string_view what, std::string_view text)> check = {};
+  // A text may say only a part: what it becomes over the one that somebody weaker has said. None:
+  // what is said stands alone.
+  std::function<std::string(std::string_view text, std::string_view under)> over = {};
   Map identity = {};  // what of it runs and ranks must have in common; none: all
   Map stored = {};    // as files have it; none: as it is
   // False for a text that leaves the choice to the run, which records what it chose; none: true.

@@ -51,7 +51,9 @@ RunBytes CountRunBytes(const GenerateRequest& request, int64_t attention_bytes, 
   const int64_t elements =
       model.in_channels * config.LatentFrames() * config.LatentHeight() * config.LatentWidth();
   RunBytes bytes;
-  bytes.weights = WanWeights::Bytes(model, AskedWeights(request.recipe).value_or(WeightType::kF32));
+  bytes.weights = WanWeights::Bytes(
+      model,
+      WeightTypesOf(request.recipe, AskedWeights(request.recipe).value_or(WeightType::kF32)));
   bytes.activations = WanActivationBytes(model, home) + home * model.OutFeatures() * kFloat;
   bytes.attention = attention_bytes;
   bytes.latents = (4 + 2 * config.Passes()) * elements * kFloat;  // sampler history, velocities
@@ -80,7 +82,8 @@ void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads) {
   const RunBytes bytes = CountRunBytes(request, 0, ranks, threads);
   // Without a choice of weights the one that fits is taken.
   const int64_t weights = WanWeights::Bytes(
-      request.transformer, AskedWeights(request.recipe).value_or(WeightType::kBF16));
+      request.transformer,
+      WeightTypesOf(request.recipe, AskedWeights(request.recipe).value_or(WeightType::kBF16)));
   const auto need = static_cast<double>(kProgramBytes + weights + ranks * bytes.OwnTotal());
   const auto available = static_cast<double>(AvailableBytes());
   if (kSureOf * need <= available) return;

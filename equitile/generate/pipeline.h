@@ -41,7 +41,7 @@ struct LoadedParts {
 
 struct PipelineOptions {
   TokenizerKind tokenizer = TokenizerKind::kJson;
-  WeightType weights = WeightType::kF32;  // of the transformer's matrices in memory
+  WanWeightTypes weights;  // of the transformer's matrices in memory
   // Of attention to tokens and to the text; integers travel as they are, with f32 as the wire.
   Compute attention = Compute::kF32;
   Compute vae = Compute::kF32;   // of the convolutions behind a norm

@@ -65,7 +65,7 @@ std::string QualityHelp() {
 void ApplyQuality(std::string_view name, const std::set<std::string>& beside, Recipe::Source source,
                   Recipe& recipe) {
   for (const auto& [key, value] : PresetOf(name).settings) {
-    if (!beside.contains(key)) recipe.Set(key, value, source);
+    recipe.Set(key, value, beside.contains(key) ? Recipe::Source::kPreset : source);
   }
 }
 

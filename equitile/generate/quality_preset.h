@@ -23,8 +23,8 @@ std::span<const QualityPreset> QualityPresets();
 std::vector<std::string> QualityNames();
 std::string QualityHelp();  // what each of them stands for
 
-// Sets what the preset decides, as if it had been given where `source` says, but for the keys
-// `beside`.
+// Sets what the preset decides, as if it had been given where `source` says; what was said for the
+// keys `beside` counts more.
 void ApplyQuality(std::string_view name, const std::set<std::string>& beside, Recipe::Source source,
                   Recipe& recipe);
 

@@ -44,7 +44,10 @@ std::string RecipeField::LongFlag() const {
 }
 
 Recipe::Recipe(std::span<const RecipeField> fields) : fields_(fields), values_(fields.size()) {
-  for (size_t i = 0; i < fields.size(); ++i) values_[i].text = fields[i].initial;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    values_[i].text = fields[i].initial;
+    if (fields[i].type.over) values_[i].said[Source::kDefault] = fields[i].initial.value_or("");
+  }
 }
 
 size_t Recipe::IndexOf(std::string_view key) const {
@@ -77,8 +80,19 @@ Recipe::Source Recipe::SourceOf(std::string_view key) const { return ValueOf(key
 void Recipe::Set(std::string_view key, std::string_view text, Source source,
                  std::string_view what) {
   const size_t index = IndexOf(key);
-  std::string checked = fields_[index].type.Checked(what, text);
-  if (source >= values_[index].source) values_[index] = {std::move(checked), source};
+  const FieldType& type = fields_[index].type;
+  Value& value = values_[index];
+  std::string checked = type.Checked(what, text);
+  if (!type.over) {
+    if (source >= value.source) value = {std::move(checked), source};
+    return;
+  }
+  value.said[source] = std::move(checked);
+  if (value.source == Source::kRun) return;
+  value.source = value.said.rbegin()->first;
+  value.text = value.said.begin()->second;
+  for (auto it = std::next(value.said.begin()); it != value.said.end(); ++it)
+    value.text = type.over(it->second, *value.text);
 }
 
 void Recipe::Settle(std::string_view key, std::string_view text) {

@@ -51,7 +51,7 @@ class Recipe {
  public:
   // Who has said what a value is, from weakest to strongest. kRun is what the run itself has found
   // or settled.
-  enum class Source : uint8_t { kDefault, kModel, kRecord, kGiven, kRun };
+  enum class Source : uint8_t { kDefault, kModel, kRecord, kPreset, kGiven, kRun };
   using Texts = std::map<std::string, std::string>;
 
   // Fields must outlive it, and all copies of it.
@@ -68,8 +68,9 @@ class Recipe {
   bool IsSettled(std::string_view key) const;  // see FieldType
   Source SourceOf(std::string_view key) const;
 
-  // Kept unless somebody stronger has spoken. Throws InputError, beginning with `what`, for a text
-  // that is not right.
+  // Kept unless somebody stronger has spoken; a text that says only a part is laid over what weaker
+  // ones have said, now or later (FieldType::over). Throws InputError, beginning with `what`, for a
+  // text that is not right.
   void Set(std::string_view key, std::string_view text, Source source, std::string_view what = "");
   // What the run has chosen, whatever was said before.
   void Settle(std::string_view key, std::string_view text);
@@ -100,6 +101,7 @@ class Recipe {
   struct Value {
     std::optional<std::string> text;
     Source source = Source::kDefault;
+    std::map<Source, std::string> said = {};  // of a field whose texts are laid over each other
   };
 
   size_t IndexOf(std::string_view key) const;

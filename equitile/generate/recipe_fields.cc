@@ -9,8 +9,6 @@
 namespace equitile {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 31;
-
 ConfigMember Of(int64_t GenerationConfig::*member) {
   return {[member](const GenerationConfig& c) { return fmt::format("{}", c.*member); },
           [member](GenerationConfig& c, const std::string& text) {
@@ -71,7 +69,7 @@ FieldType TokenOrderType() {
 bool LayoutMatters(const Recipe& recipe) {
   const auto ranks = static_cast<int32_t>(recipe.Integer("ranks"));
   if (ranks <= 1) return false;
-  if (recipe.Text("wire") != "f32") return true;
+  if (WireOf(recipe) != DType::kF32) return true;
   return MaySplitRows(ParsePlanner(recipe.Text("planner"), ranks), recipe.Config().Passes(), ranks,
                       recipe.IsOn("reproducible"));
 }
@@ -79,6 +77,8 @@ bool LayoutMatters(const Recipe& recipe) {
 bool AttentionIsSparse(const Recipe& recipe) {
   return ParseAttention(recipe.Text("attention")).IsSparse();
 }
+
+bool LinearIsInt8(const Recipe& recipe) { return ComputeOf(recipe).linear == Compute::kInt8; }
 
 std::vector<RecipeField> MakeFields() {
   using Config = GenerationConfig;
@@ -121,27 +121,28 @@ std::vector<RecipeField> MakeFields() {
       {.name = "width",
        .flags = "-W,--width",
        .key = "width",
-       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
-       .help = "pixels, a multiple of 16",
+       .type = WholeNumber(),  // CheckSizes knows which, and the nearest
+       .help = "pixels, a multiple of 16; default: the model's (wan-mini 256), else 832",
        .member = Of(&Config::width)},
       {.name = "height",
        .flags = "-H,--height",
        .key = "height",
-       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
-       .help = "pixels, a multiple of 16",
+       .type = WholeNumber(),  // CheckSizes knows which, and the nearest
+       .help = "pixels, a multiple of 16; default: the model's (wan-mini 256), else 480",
        .member = Of(&Config::height)},
       {.name = "frames",
        .flags = "--video-frames,--num-frames",
        .key = "video_frames",
-       .type = WholeNumber({.min = -kMaxSize, .max = kMaxSize}),
-       .help = "4 n + 1",
+       .type = WholeNumber(),  // CheckSizes knows which, and the nearest
+       .help = "4 n + 1; default: the model's (wan-mini 49), else 81",
        .member = Of(&Config::frames)},
       {.name = "frames per second",
        .flags = "--fps",
        .key = "fps",
        .type = WholeNumber({.min = 1, .max = 1000}),
        .decides_bits = false,  // but of the file, which is written anew
-       .help = "frames per second",
+       .help = "frames per second; .gif: at most 50, in steps of 1/100 s; default: the "
+               "model's, else 16",
        .member = Of(&Config::fps)},
       {.name = "quality of the file",
        .flags = "--crf",
@@ -154,19 +155,20 @@ std::vector<RecipeField> MakeFields() {
        .flags = "--steps,--num-inference-steps",
        .key = "steps",
        .type = WholeNumber({.min = 1, .max = 1000}),
-       .help = "denoising steps",
+       .help = "denoising steps; default: the model's (wan-mini 20), else 50",
        .member = Of(&Config::steps)},
       {.name = "guidance",
        .flags = "--cfg-scale,--guidance-scale",
        .key = "cfg_scale",
        .type = RealNumber({.min = 0, .max = 1000}),
-       .help = "guidance; 1 or less: without, at half the time",
+       .help = "guidance; 1 or less: without, at half the time; default: the model's "
+               "(wan-mini 4), else 5",
        .member = Of(&Config::guidance)},
       {.name = "flow shift",
        .flags = "--flow-shift",
        .key = "flow_shift",
        .type = RealNumber({.min = 1e-3, .max = 1e3}),
-       .help = "more steps at high noise",
+       .help = "more steps at high noise; default: the model's",
        .member = Of(&Config::flow_shift)},
       {.name = "seed",
        .flags = "-s,--seed",
@@ -178,13 +180,13 @@ std::vector<RecipeField> MakeFields() {
        .flags = "--sampler",
        .key = "sampler",
        .type = Word({"unipc", "unipc-b", "euler"}),
-       .help = "sampler",
+       .help = "sampler (default: the model's)",
        .member = Of(&Config::sampler, SamplerKindName, ParseSamplerKind)},
       {.name = "rng",
        .flags = "--rng",
        .key = "rng",
        .type = Word({"torch", "philox"}),
-       .help = "noise of the same seed as",
+       .help = "whose noise the seed gives (default: torch)",
        .member = Of(&Config::rng, NoiseKindName, ParseNoiseKind)},
       {.name = "tokenizer",
        .flags = "--tokenizer",
@@ -197,12 +199,13 @@ std::vector<RecipeField> MakeFields() {
        .key = "attention",
        .type = AttentionType(),
        .initial = "dense",
-       .help = "dense, observe, predict, pattern[:FILE], pattern+predict[:FILE], mask:FILE, svg, "
-               "radial, sta[:FILE], static:FILE, sparge, window:spatial, window:temporal, oracle; "
-               "with dials as in predict:error=0.01,refresh=4 or observe:error=0.01,at=STEP; by mass "
-               "instead of error: predict:mass=0.95,min=0.05,refresh=1,guard=0, observe:mass=0.99; "
-               "both: tail=mean; predict:FILE, observe:FILE and pattern+predict weigh errors of "
-               "layers by the pattern file (one without weights has masses)"},
+       .help =
+           "dense, observe, predict, pattern[:FILE], pattern+predict[:FILE], mask:FILE, svg, "
+           "radial, sta[:FILE], static:FILE, sparge, window:spatial, window:temporal, oracle; "
+           "with dials as in predict:error=0.01,refresh=4 or observe:error=0.01,at=STEP; by mass "
+           "instead of error: predict:mass=0.95,min=0.05,refresh=1,guard=0, observe:mass=0.99; "
+           "both: tail=mean; predict:FILE, observe:FILE and pattern+predict weigh errors of "
+           "layers by the pattern file (one without weights has masses)"},
       {.name = "mask", .key = "mask_hash", .type = Hash(), .describes = "attention"},
       {.name = "number of dense steps",
        .flags = "--dense-steps",
@@ -264,13 +267,20 @@ std::vector<RecipeField> MakeFields() {
        .initial = "f32",
        .since = "0.3.0",
        .help = "f32, int16 (near-lossless) or int8 (faster, coarser), or parts like "
-               "linear=int16,text=f32: attention, linear, vae (not int8), text"},
+               "linear=int16,text=f32: attention, linear, vae (not int8), text; parts alone leave "
+               "the others as --quality or --from has them"},
       {.name = "weights",
        .flags = "--weights",
        .key = "weights",
        .type = WeightsType(),
        .initial = "auto",
        .help = "weights in memory; auto: as --compute asks, else by free memory"},
+      {.name = "layers that stay int16",
+       .key = "int16_layers",
+       .type = Text(),
+       .where = LinearIsInt8,
+       .since = "0.3.0",
+       .describes = "model"},
       {.name = "vae tiling",
        .flags = "--vae-tiling",
        .key = "vae_tiling",
@@ -301,10 +311,10 @@ std::vector<RecipeField> MakeFields() {
       {.name = "wire",
        .flags = "--wire",
        .key = "wire",
-       .type = Word({"f32", "bf16"}),
+       .type = Word({"f32", "bf16", "int16", "int8"}),
        .initial = "f32",
        .where = LayoutMatters,
-       .help = "numbers between ranks"},
+       .help = "numbers between ranks; integers travel as attention computes in them"},
       {.name = "reuse threshold",
        .flags = "--reuse-threshold",
        .key = "reuse_threshold",

@@ -1,6 +1,6 @@
 #include "equitile/generate/request.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -50,19 +50,6 @@ uint64_t Fingerprint(const CheckpointFolder& folder) {
   return hasher.Digest();
 }
 
-// What a machine file does not know and the arithmetic needs; "" where nothing is missing.
-std::string MissingRate(const Machine& machine, const ComputeChoice& compute) {
-  const auto has = [](const auto& rates, Compute of) {
-    return std::ranges::any_of(rates,
-                               [&](const auto& rate) { return rate.dtype == ComputeName(of); });
-  };
-  if (compute.attention != Compute::kF32 && !has(machine.kernel, compute.attention))
-    return fmt::format("attention in {}", ComputeName(compute.attention));
-  if (compute.linear != Compute::kF32 && !has(machine.linear, compute.linear))
-    return fmt::format("linear layers in {}", ComputeName(compute.linear));
-  return "";
-}
-
 // Files that the recipe names are read; what they hold becomes part of it.
 void ReadNamedFiles(GenerateRequest& request) {
   Recipe& recipe = request.recipe;
@@ -79,16 +66,36 @@ void ReadNamedFiles(GenerateRequest& request) {
   if (recipe.Has("machine")) {
     const std::string text = ReadTextFile(recipe.Text("machine"));
     request.machine = ParseMachineFile(text, recipe.Text("machine"));
-    if (const std::string missing = MissingRate(*request.machine, ComputeOf(recipe));
+    const ComputeChoice compute = ComputeOf(recipe);
+    if (std::string missing =
+            MissingRates(*request.machine, recipe.Text("machine"), ComputeName(compute.attention),
+                         ComputeName(compute.linear));
         !missing.empty()) {
-      request.remarks.push_back(
-          fmt::format("{}: has no rates of {}; estimates take those of f32 (`equitile bench "
-                      "machine` measures anew)",
-                      recipe.Text("machine"), missing));
+      request.remarks.push_back(std::move(missing));
     }
     recipe.Find("machine_hash", HashText(Hasher().Add(std::string_view(text)).Digest()));
   }
   recipe.Find("model_fingerprint", HashText(fingerprint));
+  if (ComputeOf(recipe).linear == Compute::kInt8) {
+    const TensorFiles files = TensorFiles::OpenFolder(request.folder.Part("transformer"));
+    recipe.Find("int16_layers", Int16LayersText(WanWeights::StayInt16(files, request.transformer)));
+  }
+}
+
+// Those that were given and only matter where blocks are left out. A search does so by itself.
+std::vector<std::string> FlagsOfMasks(const GenerateRequest& request) {
+  const Recipe& recipe = request.recipe;
+  std::vector<std::string> flags;
+  if (request.options.files == VideoFiles::kNone) return flags;
+  for (const RecipeField& field : recipe.fields()) {
+    const bool is_given = recipe.SourceOf(field.key) == Recipe::Source::kGiven &&
+                          recipe.Text(field.key) != field.initial;  // which a preset may say
+    for (const char* key : {"dense_steps", "dense_layers", "dense_last_step", "share_passes"}) {
+      if (field.key == key && is_given) flags.push_back(field.LongFlag());
+    }
+  }
+  if (request.options.measured_q_blocks > 0) flags.push_back("--measure-mass");
+  return flags;
 }
 
 // What was asked for and will not be seen in the video.
@@ -99,6 +106,12 @@ void AddRemarks(GenerateRequest& request) {
     request.remarks.push_back(fmt::format(
         "--negative-prompt is ignored: --cfg-scale {} is without guidance; more than 1 is with it",
         recipe.Text("cfg_scale")));
+  }
+  if (const auto flags = FlagsOfMasks(request);
+      !flags.empty() && !request.sparsity.attention.IsSparse()) {
+    request.remarks.push_back(
+        fmt::format("{}: without effect, since --attention {} leaves no blocks out",
+                    fmt::join(flags, ", "), recipe.Text("attention")));
   }
   const std::optional<Vocabulary> vocabulary = Vocabulary::Of(request.folder.root());
   if (!vocabulary) return;
@@ -122,12 +135,24 @@ void UseRecordedTarget(const Recipe& recipe, const RunOptions& options) {
       recipe.Text("target"), TargetName(ActiveTarget()));
 }
 
+CheckpointFolder ModelOf(const Recipe& recipe) {
+  const fs::path path = recipe.Text("model");
+  std::error_code ignored;
+  if (recipe.SourceOf("model") == Recipe::Source::kRecord && !fs::is_directory(path, ignored)) {
+    throw InputError(
+        "--from: the record names the model {}, which is not there; -m DIR says where "
+        "it is now",
+        path.string());
+  }
+  return CheckpointFolder(path);
+}
+
 }  // namespace
 
 GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options) {
   std::vector<GenerateTask> tasks = MakeTasks(recipe, options);
   UseRecordedTarget(recipe, options);
-  const CheckpointFolder folder(recipe.Text("model"));
+  const CheckpointFolder folder = ModelOf(recipe);
   const WanConfig transformer = ReadWanConfig(folder.Config("transformer"));
   recipe.SetModelDefaults(ReadGenerationConfig(folder));
   GenerateRequest request{.recipe = std::move(recipe),
@@ -139,6 +164,7 @@ GenerateRequest PlainRequest(Recipe recipe, const RunOptions& options) {
   request.config = request.recipe.Config();
   CheckSizes(request.config);
   CheckComputeFits(request.recipe);
+  SettleWire(request.recipe);
   CheckModelSizes(request.config, transformer);
   CheckVaeFits(folder, ReadVaeConfig(folder.Config("vae")), transformer);
   CleanPrompt(request.config.negative_prompt);  // throws where it is not UTF-8

@@ -4,6 +4,7 @@
 #include "equitile/base/error.h"
 #include "equitile/generate/attention_choice.h"
 #include "equitile/generate/request.h"
+#include "equitile/generate/run_checkpoint.h"
 #include "equitile/generate/sidecar.h"
 #include "equitile/io/atomic_write.h"
 #include "equitile/io/numbered_png.h"
@@ -14,13 +15,30 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// With the folders above it.
 void MakeFolder(const fs::path& folder, bool is_dry) {
-  CheckWritable(folder);
-  if (is_dry) return;
   std::error_code error;
-  if (fs::create_directory(folder, error); error) {
+  fs::path first = folder;  // of those that are not there
+  while (first.has_parent_path() && !fs::exists(first.parent_path(), error)) {
+    first = first.parent_path();
+  }
+  CheckWritable(first);
+  if (is_dry) return;
+  if (fs::create_directories(folder, error); error) {
     throw InputError("{}: cannot be made: {}", folder.string(), error.message());
   }
+}
+
+// Pictures of a longer video would follow those of this one; only where a record says that they
+// are ours they go.
+void CheckLeftovers(const GenerateRequest& request, const GenerateTask& task) {
+  std::error_code error;
+  const fs::path next = NumberedPng(task.output, request.config.frames);
+  if (!fs::exists(next, error) || IsSidecar(task.sidecar)) return;
+  throw InputError(
+      "{}: would follow the {} pictures of this video, and no record says whose it is; "
+      "move it, or give another folder",
+      next.string(), request.config.frames);
 }
 
 // The folder of numbered pictures is made where it is missing.
@@ -33,6 +51,7 @@ void CheckVideo(const GenerateRequest& request, const GenerateTask& task) {
     if (request.options.is_dry) return;
   }
   CheckVideoOutput(task.output, request.VideoOf(task));
+  if (IsNumberedPng(task.output)) CheckLeftovers(request, task);
 }
 
 // The record of an earlier run is replaced with its video; nothing else is.
@@ -43,6 +62,27 @@ void CheckSidecar(const fs::path& path) {
       "{}: is not a record of a video, and one would be written there; move it, or give the video "
       "another name",
       path.string());
+}
+
+// So is the checkpoint, which goes with the end of the run.
+void CheckCheckpoint(const fs::path& path) {
+  std::error_code error;
+  if (path.empty() || !fs::is_regular_file(path, error) || IsRunCheckpoint(path)) return;
+  throw InputError(
+      "{}: is not a checkpoint of this program, and one would be written there; move it, or give "
+      "the video another name",
+      path.string());
+}
+
+// And the preview, which is ours beside other files of ours.
+void CheckPreview(const GenerateTask& task) {
+  std::error_code error;
+  if (task.preview.empty() || !fs::is_regular_file(task.preview, error)) return;
+  if (IsSidecar(task.sidecar) || IsRunCheckpoint(task.checkpoint)) return;
+  throw InputError(
+      "{}: nothing beside it says that it is the preview of a video, and one would be written "
+      "there; move it, or give the video another name",
+      task.preview.string());
 }
 
 // A folder for a file per step and layer. Whoever reads it takes all that it holds for one run.
@@ -102,10 +142,14 @@ void CheckFiles(const GenerateRequest& request) {
     writes(task.output, "the video");
     writes(task.save_latents, "the latents");
     writes(task.checkpoint, "the checkpoint");
+    // One to go on from is read anyway, and what is wrong with it is said there.
+    const bool is_read = request.options.resumes && request.options.resume.empty();
+    if (!is_read) CheckCheckpoint(task.checkpoint);
     writes(task.sidecar, "the parameters of the run");
     CheckSidecar(task.sidecar);
     writes(task.perf_dump, "the seconds of the run");
     writes(task.preview, "the preview");
+    CheckPreview(task);
     fills(task.masks, "the masks of all steps");
     fills(task.masses, "the masses of all steps");
   }

@@ -153,6 +153,20 @@ RunCheckpoint ReadRunCheckpoint(const std::filesystem::path& path) {
   return ParseRunCheckpoint(ParseSafetensors(file.bytes(), name), path);
 }
 
+bool IsRunCheckpoint(const std::filesystem::path& path) {
+  constexpr size_t kLooked = 4096;  // "format" is among the first of its sorted metadata
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  try {
+    const MappedFile file(path);
+    const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+    return std::string_view(text, std::min(file.bytes().size(), kLooked)).find(kFormats) !=
+           std::string_view::npos;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::filesystem::path& path) {
   const Texts& metadata = file.metadata;
   const auto format = metadata.find("format");

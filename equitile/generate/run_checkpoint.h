@@ -43,6 +43,9 @@ RunCheckpoint ReadRunCheckpoint(const std::filesystem::path& path);
 // The same for bytes that were parsed already, checksum included; `path` is for messages.
 RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::filesystem::path& path);
 
+// Whether a file is one, of whatever version, whole or damaged.
+bool IsRunCheckpoint(const std::filesystem::path& path);
+
 // What such a file should say under "checksum".
 std::string RunChecksum(const SafetensorsHeader& file);
 

@@ -4,6 +4,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/version.h"
+#include "equitile/generate/task.h"
 #include "equitile/io/settings_file.h"
 
 namespace equitile {
@@ -40,6 +41,20 @@ bool IsSidecar(const std::filesystem::path& path) {
   } catch (const InputError&) {
     return false;
   }
+}
+
+std::filesystem::path RecordOf(const std::filesystem::path& made) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (made.extension() == ".json") return made;
+  if (fs::is_directory(made, ignored)) {
+    const fs::path folder = (made / "").lexically_normal().parent_path();
+    return Beside(folder / "%d.png", ".json");
+  }
+  const fs::path beside = Beside(made, ".json");
+  const fs::path of_folder = Beside(fs::path(made).replace_filename("%d.png"), ".json");
+  const bool is_picture = made.extension() == ".png" || made.extension() == ".PNG";
+  return is_picture && !IsSidecar(beside) && IsSidecar(of_folder) ? of_folder : beside;
 }
 
 void ReadSidecar(const std::filesystem::path& path, Recipe& recipe) {

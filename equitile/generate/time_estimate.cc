@@ -28,6 +28,10 @@ constexpr double kRestFlops = 780;
 // Convolutions by output channels, counted as direct ones: transformed ones need fewer products,
 // and with few channels the work around them shows.
 constexpr Fraction kConvolution[] = {{16, 0.85}, {96, 1.25}};
+// How many times as fast they are in int16, by channels, with VNNI and without (avx2 and avx512 are
+// alike): docs/results/precision.md.
+constexpr Fraction kInt16Vnni[] = {{16, 1.27}, {32, 1.64}, {64, 1.72}, {96, 1.83}};
+constexpr Fraction kInt16Pairs[] = {{16, 1.15}, {96, 1.4}};
 
 // Between two rows by the logarithm of the size, beyond the ends as there.
 template <size_t kRows>
@@ -40,6 +44,11 @@ double Interpolated(const Fraction (&table)[kRows], double size) {
     return low.of_peak + part * (high.of_peak - low.of_peak);
   }
   return table[kRows - 1].of_peak;
+}
+
+double ConvolutionGain(Compute compute, double channels) {
+  if (compute == Compute::kF32) return 1.0;
+  return UsesVnni() ? Interpolated(kInt16Vnni, channels) : Interpolated(kInt16Pairs, channels);
 }
 
 // Direct convolutions of all frames at one level of the decoder, in GFLOP, on one rank.
@@ -73,17 +82,9 @@ ComputeGain GainOf(const Machine& machine, int64_t head_dim, const ComputeChoice
           .linear = f32 > 0 && own > 0 ? own / f32 : 1.0};
 }
 
-ComputeGain MeasureGain(ThreadPool& pool, int64_t head_dim, const ComputeChoice& compute) {
-  ComputeGain gain;
-  if (compute.attention != Compute::kF32) {
-    gain.attention = MeasureAttentionGflops(pool, compute.attention, head_dim) /
-                     MeasureAttentionGflops(pool, Compute::kF32, head_dim);
-  }
-  if (compute.linear != Compute::kF32) {
-    gain.linear =
-        MeasureLinearGflops(pool, compute.linear) / MeasureLinearGflops(pool, Compute::kF32);
-  }
-  return gain;
+ComputeGain MeasureGain(int64_t head_dim, const ComputeChoice& compute) {
+  const SpeedUps measured = MeasureSpeedUps(compute.attention, compute.linear, head_dim);
+  return {.attention = measured.attention, .linear = measured.linear};
 }
 
 std::string ComputeGainText(const ComputeChoice& compute, const ComputeGain& gain) {
@@ -117,7 +118,7 @@ ComputeRates MeasureRates(int64_t head_dim, const ComputeChoice& compute, int32_
   double peak = 0.0;
   for (int i = 0; i < kWindows; ++i) peak = std::max(peak, FmaPeakWindow(pool));
   peak /= ranks;
-  const ComputeGain gain = MeasureGain(pool, head_dim, compute);
+  const ComputeGain gain = MeasureGain(head_dim, compute);
   return {.peak_gflops = peak,
           .attention_gflops =
               gain.attention * peak * Interpolated(kAttention, static_cast<double>(head_dim)),
@@ -141,7 +142,7 @@ double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
 }
 
 double EstimateDecodeSeconds(const VaeConfig& vae, const GenerationConfig& config,
-                             const ComputeRates& rates, int32_t ranks) {
+                             const ComputeRates& rates, Compute compute, int32_t ranks) {
   double seconds = 0.0;
   int64_t frames = config.LatentFrames(), scale = 1;
   bool is_first = true;
@@ -150,8 +151,10 @@ double EstimateDecodeSeconds(const VaeConfig& vae, const GenerationConfig& confi
     const int64_t rows =
         is_first ? config.LatentHeight() : (config.LatentHeight() + ranks - 1) / ranks;
     const auto pixels = static_cast<double>(frames * rows * config.LatentWidth() * scale * scale);
+    const auto channels = static_cast<double>(shape.out);
     seconds += LevelGflop(vae, shape, is_first, pixels) /
-               (rates.peak_gflops * Interpolated(kConvolution, static_cast<double>(shape.out)));
+               (rates.peak_gflops * Interpolated(kConvolution, channels) *
+                ConvolutionGain(compute, channels));
     if (shape.upsample_time) frames = 2 * frames - 1;
     if (shape.upsample) scale *= 2;
     is_first = false;

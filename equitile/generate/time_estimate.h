@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "equitile/base/thread_pool.h"
 #include "equitile/generate/compute_choice.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/vae/vae_config.h"
@@ -33,7 +32,7 @@ ComputeRates RatesOf(const Machine& machine, int64_t head_dim, const ComputeChoi
 
 // As the machine file says, 1 where it does not know; or measured now, in some tenths of a second.
 ComputeGain GainOf(const Machine& machine, int64_t head_dim, const ComputeChoice& compute);
-ComputeGain MeasureGain(ThreadPool& pool, int64_t head_dim, const ComputeChoice& compute);
+ComputeGain MeasureGain(int64_t head_dim, const ComputeChoice& compute);
 
 // Measured now, in some tens of milliseconds: all ranks of this process at once, so that more
 // threads than cores count for what they are. Attention by the part of the peak that it reaches.
@@ -56,8 +55,8 @@ struct StepShape {
 double EstimateStepSeconds(const WanConfig& model, const StepShape& shape,
                            const ComputeRates& rates, int32_t ranks);
 
-// All frames of one clip, without tiles.
+// All frames of one clip, without tiles; compute: the decoder's.
 double EstimateDecodeSeconds(const VaeConfig& vae, const GenerationConfig& config,
-                             const ComputeRates& rates, int32_t ranks);
+                             const ComputeRates& rates, Compute compute, int32_t ranks);
 
 }  // namespace equitile

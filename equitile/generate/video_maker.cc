@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "equitile/base/error.h"
 #include "equitile/base/timer.h"
 #include "equitile/generate/attention_report.h"
 #include "equitile/generate/compute_choice.h"
@@ -14,7 +15,7 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   PipelineOptions options;
   const Recipe& recipe = request.recipe;
   options.tokenizer = ParseTokenizerKind(recipe.Text("tokenizer"));
-  options.weights = weights;
+  options.weights = WeightTypesOf(recipe, weights);
   const ComputeChoice compute = ComputeOf(recipe);
   options.attention = compute.attention;
   options.vae = compute.vae;
@@ -25,23 +26,24 @@ PipelineOptions PipelineOptionsOf(const GenerateRequest& request, WeightType wei
   options.rule.threshold = recipe.Number("reuse_threshold");
   options.tiles_vae = recipe.IsOn("vae_tiling");
   options.machine = request.machine;
-  options.wire = ParseDType(recipe.Text("wire"));
+  options.wire = WireOf(recipe);
   return options;
 }
 
 VideoMaker::VideoMaker(const GenerateRequest& request, PipelineOptions options, Communicator& comm,
                        ThreadPool& pool, std::function<void(std::string_view)> say,
-                       std::function<void()> alive)
+                       std::function<void()> alive, std::function<bool()> stop_requested)
     : request_(request),
       comm_(comm),
       say_(std::move(say)),
       alive_(std::move(alive)),
+      stop_requested_(std::move(stop_requested)),
       pipeline_(request.folder, comm, pool, WithSignsOfLife(std::move(options))) {}
 
 PipelineOptions VideoMaker::WithSignsOfLife(PipelineOptions options) const {
   options.stop_requested = [this] {
     Alive();
-    return false;
+    return stop_requested_ && stop_requested_();
   };
   return options;
 }
@@ -77,14 +79,16 @@ MadeVideo VideoMaker::Make(size_t task) {
   };
   const Stopwatch watch;
   MadeVideo video;
-  video.latents = pipeline_.Denoise(config, rows_[task + 1], rows_[0], hooks).latents;
-  pipeline_.Decode(config, video.latents, [&](int64_t frame, std::span<const float> rgb) {
+  DenoiseResult result = pipeline_.Denoise(config, rows_[task + 1], rows_[0], hooks);
+  video.latents = std::move(result.latents);
+  const auto add = [&](int64_t frame, std::span<const float> rgb) {
     RgbImage& image = video.frames.emplace_back(RgbImage{config.height, config.width, {}});
     image.pixels.resize(rgb.size());
     ToBytes(rgb, image.pixels);
     Alive();
     say_(fmt::format("decoding frame {}/{}", frame + 1, config.frames));
-  });
+  };
+  if (!result.finished || !pipeline_.Decode(config, video.latents, add)) throw Error("interrupted");
   video.seconds = watch.Seconds();
   if (!leads) return {};
   video.sparsity = Sparsity(steps_skipped);

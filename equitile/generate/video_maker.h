@@ -32,15 +32,15 @@ struct MadeVideo {
 // One per rank; all calls are collective.
 class VideoMaker {
  public:
-  // `say` gets lines for a progress report on rank 0; `alive` is called now and then on every rank.
-  // Everything must outlive it.
+  // `say` gets lines for a progress report on rank 0; `alive` and `stop_requested` are called now
+  // and then on every rank. Everything must outlive it.
   VideoMaker(const GenerateRequest& request, PipelineOptions options, Communicator& comm,
              ThreadPool& pool, std::function<void(std::string_view line)> say,
-             std::function<void()> alive = {});
+             std::function<void()> alive = {}, std::function<bool()> stop_requested = {});
 
   // Text, transformer and decoder, so that Make does not wait for them.
   void Prepare();
-  MadeVideo Make(size_t task);
+  MadeVideo Make(size_t task);  // throws Error, on every rank, where it was stopped
 
  private:
   PipelineOptions WithSignsOfLife(PipelineOptions options) const;
@@ -53,6 +53,7 @@ class VideoMaker {
   Communicator& comm_;
   std::function<void(std::string_view)> say_;
   std::function<void()> alive_;
+  std::function<bool()> stop_requested_;
   Pipeline pipeline_;
   std::vector<PromptRows> rows_;  // negative prompt, then tasks
 };

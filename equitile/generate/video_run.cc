@@ -24,6 +24,7 @@
 #include "equitile/generate/task_start.h"
 #include "equitile/generate/time_estimate.h"
 #include "equitile/generate/video_maker.h"
+#include "equitile/io/numbered_png.h"
 #include "equitile/io/png.h"
 #include "equitile/io/safetensors.h"
 #include "equitile/io/video_writer.h"
@@ -101,7 +102,9 @@ class RankRun {
     const int64_t head_dim = request_.transformer.head_dim;
     listener_.remark(ComputeGainText(compute, request_.machine
                                                   ? GainOf(*request_.machine, head_dim, compute)
-                                                  : MeasureGain(pool_, head_dim, compute)));
+                                                  : MeasureGain(head_dim, compute)));
+    if (const std::string stay = StayInt16Text(recipe_, request_.transformer); !stay.empty())
+      listener_.remark(stay);
   }
 
   // As a checkpoint has them, else as is best.
@@ -267,6 +270,7 @@ class RankRun {
     seconds_.write += watch.Seconds();
     if (!task.output.empty() && !WriteVideo(task, latents)) return false;
     if (!Leads()) return true;
+    if (IsNumberedPng(task.output)) RemoveNumberedFrom(task.output, request_.config.frames);
     Recipe made = ForTask(recipe_, task);
     RecordLayouts({.decisions = pipeline_->SelfAttentionRuns()->PlansDecided(),
                    .rates = request_.machine ? std::nullopt : pipeline_->Rates()},
@@ -279,10 +283,9 @@ class RankRun {
       dump["calls"] = AttentionCalls(*pipeline_->SelfAttentionRuns());
       WriteTextFile(task.perf_dump, JsonText(dump, 2) + "\n");
     }
-    if (!request_.options.keeps_checkpoint && !task.checkpoint.empty()) {
-      std::error_code ignored;
-      std::filesystem::remove(task.checkpoint, ignored);
-    }
+    std::error_code ignored;
+    if (!request_.options.keeps_checkpoint) std::filesystem::remove(task.checkpoint, ignored);
+    std::filesystem::remove(task.preview, ignored);
     outcome_.sidecars[index] = sidecar;
     listener_.made(task, sidecar);
     return true;
@@ -295,6 +298,7 @@ class RankRun {
     double encoding = 0.0;
     std::unique_ptr<VideoWriter> writer;
     if (Leads()) writer = OpenVideo(task.output, request_.VideoOf(task));
+    Say("decoding frame", 0, config.frames);
     std::vector<uint8_t> bytes(static_cast<size_t>(config.height * config.width) * 3);
     const auto add = [&](int64_t frame, std::span<const float> rgb) {
       const TraceScope scope(tools_.trace, RunEvent::Kind::kWrite);

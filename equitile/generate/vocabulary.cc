@@ -33,16 +33,16 @@ std::optional<Vocabulary> Vocabulary::Of(const std::filesystem::path& model) {
   return Vocabulary(ReadTextFile(path));
 }
 
-Vocabulary::Vocabulary(std::string_view text) {
-  for (std::string& word : WordsOf(text)) words_.insert(std::move(word));
-}
+Vocabulary::Vocabulary(std::string_view text) { words_ = WordsOf(text); }
 
 std::vector<std::string> Vocabulary::Unknown(std::span<const std::string> prompts) const {
+  const auto holds = [](const std::vector<std::string>& words, const std::string& word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
   std::vector<std::string> unknown;
   for (const std::string& prompt : prompts) {
     for (std::string& word : WordsOf(prompt)) {
-      if (words_.contains(word) || std::find(unknown.begin(), unknown.end(), word) != unknown.end())
-        continue;
+      if (holds(words_, word) || holds(unknown, word)) continue;
       unknown.push_back(std::move(word));
     }
   }
@@ -52,10 +52,16 @@ std::vector<std::string> Vocabulary::Unknown(std::span<const std::string> prompt
 std::string Vocabulary::Remark(std::span<const std::string> prompts) const {
   const std::vector<std::string> unknown = Unknown(prompts);
   if (unknown.empty()) return "";
-  constexpr size_t kNamed = 8;
+  constexpr size_t kNamed = 8, kShown = 20;
   const auto named = std::span(unknown).first(std::min(kNamed, unknown.size()));
-  return fmt::format("this model was not taught '{}'{}; its words are {}", fmt::join(named, "', '"),
-                     unknown.size() > kNamed ? " and others" : "", fmt::join(words_, " "));
+  const auto shown = std::span(words_).first(std::min(kShown, words_.size()));
+  std::string remark =
+      fmt::format("this model was not taught '{}'{}; its words are {}", fmt::join(named, "', '"),
+                  unknown.size() > kNamed ? " and others" : "", fmt::join(shown, " "));
+  if (shown.size() < words_.size()) {
+    remark += fmt::format(" and {} more, in its vocabulary.txt", words_.size() - shown.size());
+  }
+  return remark;
 }
 
 }  // namespace equitile

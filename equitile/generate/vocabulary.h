@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,8 +12,8 @@ namespace equitile {
 
 class Vocabulary {
  public:
-  // Of vocabulary.txt in a model's folder, words apart by spaces and lines; nothing where there is
-  // none.
+  // Of vocabulary.txt in a model's folder, words apart by spaces and lines, the most useful ones
+  // first; nothing where there is none.
   static std::optional<Vocabulary> Of(const std::filesystem::path& model);
 
   explicit Vocabulary(std::string_view text);
@@ -23,11 +22,11 @@ class Vocabulary {
   // letters, in any case.
   std::vector<std::string> Unknown(std::span<const std::string> prompts) const;
 
-  // One line that names them and the known ones; "": all are known.
+  // One line that names them and the first known ones; "": all are known.
   std::string Remark(std::span<const std::string> prompts) const;
 
  private:
-  std::set<std::string> words_;
+  std::vector<std::string> words_;  // as the file has them
 };
 
 }  // namespace equitile

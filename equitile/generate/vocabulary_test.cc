@@ -21,7 +21,10 @@ TEST(Vocabulary, SaysSoInOneLine) {
   const Vocabulary vocabulary("star a");
   EXPECT_EQ(vocabulary.Remark(Words{"a star"}), "");
   EXPECT_EQ(vocabulary.Remark(Words{"a red cat"}),
-            "this model was not taught 'red', 'cat'; its words are a star");
+            "this model was not taught 'red', 'cat'; its words are star a");
+  const Vocabulary large("a b c d e f g h i j k l m n o p q r s t u v w");
+  const std::string some = large.Remark(Words{"cat"});
+  EXPECT_TRUE(some.ends_with(" s t and 3 more, in its vocabulary.txt")) << some;
   const std::string many = vocabulary.Remark(Words{"b c d e f g h i j k"});
   EXPECT_NE(many.find("'i' and others"), std::string::npos) << many;
 }

@@ -1,6 +1,7 @@
 #include "equitile/io/checkpoint_folder.h"
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 #include "equitile/base/error.h"
@@ -33,31 +34,67 @@ constexpr const char* kWanted =
     "a folder as diffusers saves it: model_index.json, transformer, vae, text_encoder, tokenizer, "
     "scheduler";
 
-// "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": two words, nothing of which is there.
-bool LooksLikeHubName(const fs::path& path) {
-  const std::string text = path.string();
+// By an ending such as .npy or .safetensors; that of Wan2.1 is none.
+bool LooksLikeFile(const fs::path& path) {
+  const std::string ending = path.extension().string();
+  return ending.size() > 1 && std::isalpha(static_cast<unsigned char>(ending[1])) != 0 &&
+         ending.find('-') == ending.npos;
+}
+
+// "Wan-AI/Wan2.1-T2V-1.3B-Diffusers", also as its address: two words, nothing of which is there.
+// "": something else.
+std::string HubName(const fs::path& path) {
+  std::string text = path.string();
+  bool is_address = false;
+  for (const std::string_view before : {"https://", "http://", "huggingface.co/", "hf.co/"}) {
+    if (!text.starts_with(before)) continue;
+    text.erase(0, before.size());
+    is_address = true;
+  }
   const size_t slash = text.find('/');
+  if (slash == text.npos || slash == 0 || text[0] == '.') return "";
+  if (!is_address && LooksLikeFile(path)) return "";
+  const size_t end = std::min(text.find('/', slash + 1), text.size());
   std::error_code ignored;
-  return slash != text.npos && slash > 0 && slash + 1 < text.size() && text[0] != '.' &&
-         text.find('/', slash + 1) == text.npos && !fs::exists(path.parent_path(), ignored);
+  if (!is_address && (end < text.size() || fs::exists(path.parent_path(), ignored))) return "";
+  return end > slash + 1 ? text.substr(0, end) : "";
+}
+
+std::string HowToFetch(const std::string& name) {
+  const std::string folder = name.substr(name.find('/') + 1);
+  return fmt::format("hf download {} --local-dir {}, then -m {}", name, folder, folder);
+}
+
+// Of a repository of the hub; of Wan's we know which one runs here.
+std::string AdviceForHubName(const std::string& name) {
+  constexpr const char* kRuns = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers";
+  const auto has = [&](std::string_view part) { return name.find(part) != name.npos; };
+  if (has("GGUF") || has("gguf")) {
+    return fmt::format("GGUF files are not read; {} runs: {}", kRuns, HowToFetch(kRuns));
+  }
+  if (has("Wan2.2") || (has("Wan") && (has("I2V") || has("FLF2V") || has("VACE")))) {
+    return fmt::format("{} is not supported; {} runs: {}",
+                       has("Wan2.2") ? "Wan2.2" : "a model that starts from pictures", kRuns,
+                       HowToFetch(kRuns));
+  }
+  if (has("Wan2.1-T2V") && !has("-Diffusers")) {
+    return fmt::format("is in the layout of Wan's own program; take the one of diffusers: {}",
+                       HowToFetch(name + "-Diffusers"));
+  }
+  return fmt::format("no such folder; if it is a name on the Hugging Face hub, fetch it first: {}",
+                     HowToFetch(name));
 }
 
 // What to do about `root`, which is not a folder.
 std::string AdviceForNoFolder(const fs::path& root) {
   std::error_code ignored;
-  const std::string name = root.string();
   if (root.extension() == ".gguf") {
     return fmt::format("GGUF files are not read; give -m {}, in f32, bf16 or f16", kWanted);
   }
   if (fs::is_regular_file(root, ignored)) {
     return fmt::format("is a single file, which holds one part of a model; give -m {}", kWanted);
   }
-  if (LooksLikeHubName(root)) {
-    return fmt::format(
-        "no such folder; if it is a name on the Hugging Face hub, fetch it first: hf "
-        "download {} --local-dir {}, then -m {}",
-        name, root.filename().string(), root.filename().string());
-  }
+  if (const std::string name = HubName(root); !name.empty()) return AdviceForHubName(name);
   return fmt::format("no such folder; a model is {}", kWanted);
 }
 
@@ -104,6 +141,8 @@ void RefuseWan22(const ConfigFile& index) {
 }
 
 }  // namespace
+
+bool IsHubName(const fs::path& path) { return !HubName(path).empty(); }
 
 CheckpointFolder::CheckpointFolder(const fs::path& root) : root_(root) {
   CheckLayout(root);

@@ -7,6 +7,9 @@
 
 namespace equitile {
 
+// Whether a path that is not there is the name or address of a repository on the Hugging Face hub.
+bool IsHubName(const std::filesystem::path& path);
+
 class CheckpointFolder {
  public:
   // Throws InputError for what is not a WanPipeline for text-to-video with one transformer.

@@ -61,6 +61,16 @@ TEST(CheckpointFolder, SaysWhatToDoInstead) {
     EXPECT_NE(refusal(path).find(advice), std::string::npos) << path << "\n" << refusal(path);
   };
   expect("Wan-AI/Wan2.1-T2V-1.3B-Diffusers", "--local-dir Wan2.1-T2V-1.3B-Diffusers");
+  for (const char* before : {"", "https://huggingface.co/", "huggingface.co/", "hf.co/"}) {
+    const std::string name = std::string(before) + "Wan-AI/Wan2.1-T2V-1.3B";
+    expect(name,
+           "hf download Wan-AI/Wan2.1-T2V-1.3B-Diffusers --local-dir Wan2.1-T2V-1.3B-Diffusers");
+  }
+  expect("https://huggingface.co/Wan-AI/Wan2.1-T2V-14B-Diffusers/tree/main",
+         "hf download Wan-AI/Wan2.1-T2V-14B-Diffusers --local-dir");
+  expect("Wan-AI/Wan2.2-T2V-A14B-Diffusers", "Wan2.2 is not supported; Wan-AI/Wan2.1-T2V-1.3B");
+  expect("Wan-AI/Wan2.1-I2V-14B-480P-Diffusers", "starts from pictures is not supported");
+  expect("city96/Wan2.1-T2V-14B-gguf", "GGUF files are not read");
   expect("./Wan-AI/none", "no such folder; a model is a folder as diffusers saves it");
   expect("/none/there", "no such folder; a model is");
   expect(temp / "none.gguf", "GGUF files are not read");

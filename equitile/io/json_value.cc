@@ -150,8 +150,13 @@ Json ParseJson(std::string_view text, std::string_view name) {
           return check(depth, event, value);
         });
   } catch (const Json::exception& error) {
-    // The library's message may quote the text; one line is enough.
+    // Behind the library's own name of the error; it may quote the text, and one line is enough.
     std::string reason = error.what();
+    for (const std::string_view before : {"] ", "parse error at "}) {
+      if (const size_t at = reason.find(before); at != reason.npos) {
+        reason.erase(0, at + before.size());
+      }
+    }
     std::replace_if(
         reason.begin(), reason.end(), [](unsigned char c) { return c < ' '; }, ' ');
     throw InputError("[io] {}: not JSON: {}", name, reason);

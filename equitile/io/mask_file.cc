@@ -22,6 +22,9 @@ std::filesystem::path DescriptionPath(std::filesystem::path mask) {
   return mask.replace_extension(".json");
 }
 
+constexpr std::string_view kMaskTypes =
+    "a mask is bool, or uint8 or (little-endian) int64 of 0 and 1";
+
 [[noreturn]] void NotCalledNpy(const std::filesystem::path& path) {
   throw InputError("[io] {}: a mask is called .npy; .json is its description", path.string());
 }
@@ -183,8 +186,8 @@ BlockMask Pack(const Lanes& lanes, const BlockGrid& grid, std::span<const std::b
       for (size_t w = 0; w < words.size(); ++w) {
         const auto word = PackWord(row.subspan(w * 64, std::min<size_t>(64, row_bytes - w * 64)));
         if (!word)
-          throw InputError("[io] {}: lane {}, q block {}: a mask holds only 0 and 1", name, lane,
-                           q);
+          throw InputError("[io] {}: lane {}, q block {}: holds what is neither 0 nor 1; {}", name,
+                           lane, q, kMaskTypes);
         words[w] = *word;
       }
     }
@@ -194,8 +197,7 @@ BlockMask Pack(const Lanes& lanes, const BlockGrid& grid, std::span<const std::b
 
 void CheckArray(const NpyHeader& header, const std::string& name) {
   if (header.type == NpyType::kFloat16 || header.type == NpyType::kFloat32) {
-    throw InputError("[io] {}: {}; a mask is bool or uint8, or int64 of 0 and 1", name,
-                     NpyTypeName(header.type));
+    throw InputError("[io] {}: {}; {}", name, NpyTypeName(header.type), kMaskTypes);
   }
   const size_t rank = header.shape.size();
   if (rank < 3 || rank > 5) {
@@ -254,11 +256,22 @@ Json Describe(const MaskFile& mask) {
 
 }  // namespace
 
+bool IsArchiveOfMasks(const std::filesystem::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".npz" || extension == ".pt" || extension == ".pth";
+}
+
 MaskFile ReadMaskFile(const std::filesystem::path& path) {
   const std::string name = path.string();
   if (DescriptionPath(path) == path) NotCalledNpy(path);
+  if (IsArchiveOfMasks(path)) {
+    throw InputError(
+        "[io] {}: the command reads masks from .npy (numpy.save); equitile.plan and "
+        "equitile.attention in Python take .npz and .pt as well; {}",
+        name, kMaskTypes);
+  }
   const MappedFile file(path);
-  const NpyHeader header = ParseNpyHeader(file.bytes(), name);
+  const NpyHeader header = ParseNpyHeader(file.bytes(), name, kMaskTypes);
   CheckArray(header, name);
   MaskFile mask;
   mask.has_layer_axis = header.shape.size() >= 4;

@@ -42,6 +42,9 @@ struct MaskFile {
 // Masks of one layer in one step, for a run whose tokens lie on `grid`.
 MaskFile MaskFileOf(const LaneMasks& masks, const TokenGrid& grid, int64_t step, int64_t layer);
 
+// By its name, .npz or .pt, which only the Python module reads; ReadMaskFile says so.
+bool IsArchiveOfMasks(const std::filesystem::path& path);
+
 // Throws InputError, with the file's name, for whatever is not as above or does not fit together.
 MaskFile ReadMaskFile(const std::filesystem::path& path);
 

@@ -31,9 +31,6 @@ constexpr std::array<TypeFacts, 5> kTypes = {{{NpyType::kBool, "bool", "|b1", 1}
                                               {NpyType::kFloat16, "float16", "<f2", 2},
                                               {NpyType::kFloat32, "float32", "<f4", 4},
                                               {NpyType::kInt64, "int64", "<i8", 8}}};
-constexpr std::string_view kNeeded =
-    "bool, uint8, or little-endian int64, float16 or float32 is needed";
-
 const TypeFacts& Facts(NpyType type) { return kTypes[static_cast<size_t>(type)]; }
 
 std::string_view AsText(std::span<const std::byte> bytes) {
@@ -43,7 +40,8 @@ std::string_view AsText(std::span<const std::byte> bytes) {
 // Reads the header's Python dict: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
 class DictParser {
  public:
-  DictParser(std::string_view text, std::string_view name) : rest_(text), name_(name) {}
+  DictParser(std::string_view text, std::string_view name, std::string_view needed)
+      : rest_(text), name_(name), needed_(needed) {}
 
   struct Fields {
     std::optional<std::string> descr;
@@ -113,7 +111,7 @@ class DictParser {
   std::string Descr() {
     SkipBlanks();
     if (rest_.starts_with('[')) {
-      throw InputError("[io] {}: an array of records; {}", name_, kNeeded);
+      throw InputError("[io] {}: an array of records; {}", name_, needed_);
     }
     return QuotedText();
   }
@@ -149,7 +147,7 @@ class DictParser {
   }
 
   std::string_view rest_;
-  std::string_view name_;
+  std::string_view name_, needed_;
 };
 
 // Number of elements, or nothing when it does not fit.
@@ -162,11 +160,11 @@ std::optional<int64_t> CountOf(std::span<const int64_t> shape) {
   return count;
 }
 
-NpyType TypeOf(const std::string& descr, std::string_view name) {
+NpyType TypeOf(const std::string& descr, std::string_view name, std::string_view needed) {
   for (const TypeFacts& facts : kTypes) {
     if (facts.descr == descr) return facts.type;
   }
-  throw InputError("[io] {}: elements of type '{}'; {}", name, descr, kNeeded);
+  throw InputError("[io] {}: elements of type '{}'; {}", name, descr, needed);
 }
 
 // Little-endian, as the format prescribes.
@@ -205,11 +203,12 @@ int64_t NpyHeader::Count() const {
   return *count;
 }
 
-NpyHeader ParseNpyHeader(std::span<const std::byte> file, std::string_view name) {
+NpyHeader ParseNpyHeader(std::span<const std::byte> file, std::string_view name,
+                         std::string_view needed) {
   const auto text = HeaderText(file, name);
-  const DictParser::Fields fields = DictParser(AsText(text), name).Parse();
+  const DictParser::Fields fields = DictParser(AsText(text), name, needed).Parse();
 
-  NpyHeader header{.type = TypeOf(*fields.descr, name), .shape = *fields.shape};
+  NpyHeader header{.type = TypeOf(*fields.descr, name, needed), .shape = *fields.shape};
   header.data_offset = static_cast<size_t>(text.data() + text.size() - file.data());
   const size_t data_bytes = file.size() - header.data_offset;
 

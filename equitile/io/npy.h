@@ -31,10 +31,15 @@ struct NpyArray {
   std::vector<std::byte> data;
 };
 
+// What messages say of other types, where nothing narrower is needed.
+inline constexpr std::string_view kNpyTypes =
+    "bool, uint8, or little-endian int64, float16 or float32 is needed";
+
 // Checks the whole header, and that exactly its elements follow. `name` is for messages. Throws
 // InputError for anything that is not a file of format 1, 2 or 3 in C order (or of a shape where
 // the order makes no difference) with one of the types above.
-NpyHeader ParseNpyHeader(std::span<const std::byte> file, std::string_view name);
+NpyHeader ParseNpyHeader(std::span<const std::byte> file, std::string_view name,
+                         std::string_view needed = kNpyTypes);
 
 NpyArray ReadNpy(const std::filesystem::path& path);
 

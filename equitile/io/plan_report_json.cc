@@ -46,10 +46,9 @@ Json LinkJson(const Link& link) {
 }  // namespace
 
 Json ClusterJson(const Cluster& cluster) {
-  Json json = {{"gflops", cluster.gflops},
-               {"row_seconds", cluster.row_seconds},
-               {"head_dim", cluster.wire.head_dim},
-               {"link", LinkJson(cluster.link)}};
+  Json json = {{"gflops", cluster.gflops},           {"row_seconds", cluster.row_seconds},
+               {"head_dim", cluster.wire.head_dim},  {"q_bytes", cluster.wire.QBytes()},
+               {"out_bytes", cluster.wire.OBytes()}, {"link", LinkJson(cluster.link)}};
   if (!cluster.node_of.empty()) {
     json["node_of"] = cluster.node_of;
     json["node_link"] = LinkJson(cluster.node_link);

@@ -252,6 +252,7 @@ TEST_F(VideoTest, WhatCannotBeIsRefusedBefore) {
   refused(folder_ / "a.png");
   refused(folder_ / "%s.png");
   refused(folder_ / "missing" / "a.mp4");
+  refused(folder_ / "a.gif", {.height = 4, .width = 4, .fps = 51});
   refused(folder_ / "missing" / "%05d.png");
   refused(folder_ / "a.mp4", {.height = 3, .width = 4});
   refused(folder_ / "a.mp4", {.height = 4, .width = 4, .fps = 0});
@@ -295,10 +296,18 @@ TEST_F(VideoTest, WhatIsNoVideoIsRefused) {
   EXPECT_THROW(OpenVideoReader(folder_), InputError);
 }
 
+TEST_F(VideoTest, PicturesOfALongerVideoGo) {
+  Write(folder_ / "%d.png", 9, kOptions);
+  std::ofstream(folder_ / "12.png") << "after a gap: not of that video";
+  RemoveNumberedFrom(folder_ / "%d.png", 5);
+  EXPECT_EQ(Files(), 6u);
+}
+
 TEST(NumberedPng, Names) {
   EXPECT_EQ(NumberedPng("f/%05d.png", 12), "f/00012.png");
   EXPECT_EQ(NumberedPng("x%dy.png", 7), "x7y.png");
-  for (const char* name : {"a.png", "%5d.png", "%0d.png", "%d%d.png", "%d.jpg", "%"}) {
+  EXPECT_EQ(NumberedPng("f/%03d.PNG", 12), "f/012.PNG");
+  for (const char* name : {"a.png", "png", "%5d.png", "%0d.png", "%d%d.png", "%d.jpg", "%"}) {
     EXPECT_FALSE(IsNumberedPng(name)) << name;
   }
 }

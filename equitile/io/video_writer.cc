@@ -88,8 +88,13 @@ const Kind& KindOf(const fs::path& path) {
 }
 
 void CheckPicture(const fs::path& path, const VideoOptions& options) {
-  if (IsNumberedPng(path) || options.frames == 1) return;
-  if (!IsPng(path) && !KindOf(path).is_picture) return;
+  if (IsNumberedPng(path)) return;
+  const bool is_picture = LowerExtension(path) == ".png" || KindOf(path).is_picture;
+  if (is_picture && path.filename().string().find('%') != std::string::npos) {
+    throw InputError("[io] {}: numbered pictures are .png, with one number: {}", path.string(),
+                     (path.parent_path() / "%05d.png").string());
+  }
+  if (!is_picture || options.frames == 1) return;
   throw InputError(
       "[io] {}: a picture holds one frame; --video-frames 1 makes one, and -o {}/%05d.png a "
       "picture of every frame",
@@ -173,6 +178,12 @@ void CheckSize(const fs::path& path, const VideoOptions& options) {
   CheckPicture(path, options);
   CheckCrf(path, options);
   if (IsPng(path)) return;
+  // Frames stay for hundredths of a second, and players take one of them for ten.
+  if (constexpr int64_t kMostOfGif = 50;
+      LowerExtension(path) == ".gif" && options.fps > kMostOfGif) {
+    throw InputError("[io] {}: {} frames per second; a .gif plays at most {} (.mp4 and .webm more)",
+                     path.string(), options.fps, kMostOfGif);
+  }
   if (FindEncoder(path).encoder->pixels == AV_PIX_FMT_YUV420P &&
       (options.width % 2 != 0 || options.height % 2 != 0)) {
     throw InputError("[io] {}: {} x {} pixels; {} needs even numbers (.gif and .png do not)",

@@ -100,7 +100,11 @@ double ThreadCpuSeconds() {
 class AttentionPolling : public testing::TargetTest {};
 
 TEST_P(AttentionPolling, OnTheCallingThreadAboutEveryMillisecond) {
-  for (int threads : {1, 3}) {
+  for (const auto& [threads, compute] : {std::pair(1, Compute::kF32),
+                                         {3, Compute::kF32},
+                                         {1, Compute::kInt16},
+                                         {3, Compute::kInt8}}) {
+    SCOPED_TRACE(ComputeName(compute));
     Problem problem({.lanes = {1, 2},
                      .grid = {.q_tokens = 512, .kv_tokens = 2048, .block_tokens = 256},
                      .head_dim = 64,
@@ -120,6 +124,7 @@ TEST_P(AttentionPolling, OnTheCallingThreadAboutEveryMillisecond) {
       if (std::this_thread::get_id() != caller) ++elsewhere;
       look();
     };
+    problem.args.compute = compute;
     problem.args.poll = poll;
     last = ThreadCpuSeconds();
     const double begin = last;

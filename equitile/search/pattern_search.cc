@@ -90,8 +90,8 @@ VideoSeconds SecondsOf(const GenerateRequest& request) {
                                        .text_rows = config.text_rows,
                                        .passes = config.Passes()},
                                       rates, 1),
-          .decode =
-              EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config, rates, 1)};
+          .decode = EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config,
+                                          rates, Compute::kF32, 1)};
 }
 
 GenerateRequest AtSize(const GenerateRequest& request, const SearchOptions::Size& size) {

@@ -132,7 +132,10 @@ void BlockJudge::Deal(int64_t tasks, int thread, FunctionRef<void(int64_t task, 
   if (thread == kAllThreads) {
     pool_.ParallelFor(tasks, task);
   } else {
-    for (int64_t i = 0; i < tasks; ++i) task(i, thread);
+    for (int64_t i = 0; i < tasks; ++i) {
+      task(i, thread);
+      if (thread == 0) pool_.Poll();
+    }
   }
 }
 

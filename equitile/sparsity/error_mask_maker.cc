@@ -7,10 +7,10 @@
 
 #include "equitile/base/error.h"
 #include "equitile/kernel/pooling.h"
+#include "equitile/sparsity/mask_makers.h"
 #include "equitile/sparsity/masks_in_force.h"
 #include "equitile/sparsity/not_finite.h"
 #include "equitile/sparsity/predict_masks.h"
-#include "equitile/sparsity/strip_pool.h"
 
 namespace equitile {
 namespace {
@@ -30,9 +30,6 @@ constexpr int64_t kMostKeyStep = 4;
 // squares of errors are right to a fourth, before they are added up over queries.
 constexpr int64_t kMostValueDims = 32;
 
-// Of each rank, at least: the ranks wait for each other before every round.
-constexpr size_t kLanesOfAnExchange = 4;
-
 template <typename T>
 int64_t BytesOf(const std::vector<T>& values) {
   return static_cast<int64_t>(values.capacity() * sizeof(T));
@@ -41,7 +38,11 @@ int64_t BytesOf(const std::vector<T>& values) {
 }  // namespace
 
 ErrorMaskMaker::ErrorMaskMaker(const SourceContext& context, Options options)
-    : context_(context), options_(std::move(options)), rows_(context), judge_(*context.pool) {
+    : context_(context),
+      options_(std::move(options)),
+      rows_(context, context.pool->Threads()),
+      judge_(*context.pool),
+      lanes_(rows_.Slots()) {
   EQ_CHECK(options_.sampled_rows > 0);
   // The home's order first: it moves no token. Then the two that keep frames or places together.
   if (options_.orders.empty()) {
@@ -62,13 +63,15 @@ ErrorMaskMaker::ErrorMaskMaker(const SourceContext& context, Options options)
 
 int64_t ErrorMaskMaker::Bytes() const {
   int64_t bytes = budget_.Bytes() + judge_.Bytes() + rows_.Bytes();
-  const auto add = [&](const Rows& rows) {
-    bytes += BytesOf(rows.k) + BytesOf(rows.v);
-    for (const Rows::Candidate& one : rows.candidates)
-      bytes += BytesOf(one.queries) + one.errors.Bytes();
-  };
-  for (const Rows& rows : lanes_) add(rows);
-  add(sent_);
+  for (const std::vector<Rows>& turn : lanes_) {
+    for (const Rows& rows : turn) {
+      bytes += BytesOf(rows.k) + BytesOf(rows.v);
+      for (const Rows::Candidate& one : rows.candidates) bytes += BytesOf(one.queries);
+    }
+  }
+  for (const std::vector<BlockErrors>& lane : errors_) {
+    for (const BlockErrors& one : lane) bytes += one.Bytes();
+  }
   return bytes;
 }
 
@@ -90,20 +93,6 @@ size_t ErrorMaskMaker::PlaceOf(TokenOrder order) {
   return orders_.size() - 1;
 }
 
-bool ErrorMaskMaker::MakesMaskOf(int64_t lane) const {
-  return MaskMakerOf(lane, context_.comm->size()) == context_.comm->rank();
-}
-
-std::vector<int64_t> ErrorMaskMaker::LanesOf(const Wish& wish) const {
-  std::vector<int64_t> lanes;
-  const int64_t end = options_.share_passes ? context_.lanes.heads : context_.lanes.Count();
-  for (int64_t lane = 0; lane < end; ++lane) {
-    if (!std::ranges::binary_search(wish.skipped, context_.lanes.HeadOf(lane)))
-      lanes.push_back(lane);
-  }
-  return lanes;
-}
-
 std::vector<size_t> ErrorMaskMaker::OrdersToJudge(const Wish& wish, int64_t lane) {
   if (wish.before != nullptr) return {PlaceOf(OrderIn(*wish.before, lane))};
   std::vector<size_t> choice(options_.orders.size());
@@ -116,10 +105,10 @@ TokenOrder ErrorMaskMaker::OrderIn(const LaneMasks& masks, int64_t lane) const {
                                 : masks.orders()[static_cast<size_t>(lane)];
 }
 
-void ErrorMaskMaker::Gather(const SelfAttentionCall& call, const Wish& wish, int64_t lane,
+void ErrorMaskMaker::Gather(const SelfAttentionCall& call, const Wish& wish, const LaneMaker& lane,
                             Rows& rows) {
-  const std::vector<size_t> orders = OrdersToJudge(wish, lane);
-  rows.lane = lane;
+  const std::vector<size_t> orders = OrdersToJudge(wish, lane.lane);
+  rows.lane = lane.lane;
   rows.orders = orders.size();
   if (rows.candidates.size() < orders.size()) rows.candidates.resize(orders.size());
   for (size_t i = 0; i < orders.size(); ++i) {
@@ -148,13 +137,12 @@ BlockErrors::Lane ErrorMaskMaker::LaneOf(const Rows& rows, const Rows::Candidate
   return lane;
 }
 
-size_t ErrorMaskMaker::FewestBlocks(const Rows& rows, double error) const {
+size_t ErrorMaskMaker::FewestBlocks(std::span<const BlockErrors> candidates, double error) const {
   size_t best = 0;
   int64_t fewest = INT64_MAX;
-  for (size_t i = 0; i < rows.orders; ++i) {
-    const BlockErrors& errors = rows.candidates[i].errors;
-    const double allowed = error * error * errors.Squares();
-    const int64_t needed = BlocksNeeded(errors.ErrorsOf(choosing_), allowed);
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const double allowed = error * error * candidates[i].Squares();
+    const int64_t needed = BlocksNeeded(candidates[i].ErrorsOf(choosing_), allowed);
     if (needed >= fewest) continue;
     best = i;
     fewest = needed;
@@ -169,14 +157,15 @@ void ErrorMaskMaker::JudgeCandidates(std::span<BlockErrors* const> candidates, b
   if (choose) judge_.Judge(candidates, choosing_, thread);
 }
 
-void ErrorMaskMaker::Judge(const SelfAttentionCall& call, const Wish& wish, std::span<Rows> lanes,
-                           std::span<Judged> judged, int thread) {
+void ErrorMaskMaker::Judge(const SelfAttentionCall& call, const Wish& wish,
+                           std::span<const Task> lanes, int thread) {
   std::vector<BlockErrors*> candidates, chosen;
-  for (Rows& rows : lanes) {
-    for (Rows::Candidate& one : std::span(rows.candidates).first(rows.orders)) {
-      one.errors.Begin(LaneOf(rows, one, call.scale, wish.shape.TailOf(rows.lane)),
-                       options_.sampled_rows);
-      candidates.push_back(&one.errors);
+  for (const auto& [rows, errors, judged] : lanes) {
+    if (errors.size() < rows.orders) errors.resize(rows.orders);
+    for (size_t i = 0; i < rows.orders; ++i) {
+      const Tail tail = wish.shape.TailOf(rows.lane);
+      errors[i].Begin(LaneOf(rows, rows.candidates[i], call.scale, tail), options_.sampled_rows);
+      candidates.push_back(&errors[i]);
     }
   }
   // Where one lane chooses, all are judged in two parts.
@@ -186,16 +175,15 @@ void ErrorMaskMaker::Judge(const SelfAttentionCall& call, const Wish& wish, std:
   } else {  // one after the other: while its keys are in the cache
     for (BlockErrors*& one : candidates) JudgeCandidates({&one, 1}, choose, thread);
   }
-  for (size_t i = 0; i < lanes.size(); ++i) {
-    Rows& rows = lanes[i];
-    Rows::Candidate& best = rows.candidates[choose ? FewestBlocks(rows, wish.error) : 0];
-    judged[i] = {.lane = rows.lane, .order = best.order, .errors = {}, .squares = 0};
-    chosen.push_back(&best.errors);
+  for (const auto& [rows, errors, judged] : lanes) {
+    const size_t best = choose ? FewestBlocks(std::span(errors).first(rows.orders), wish.error) : 0;
+    judged = {.lane = rows.lane, .order = rows.candidates[best].order, .errors = {}, .squares = 0};
+    chosen.push_back(&errors[best]);
   }
   judge_.Judge(chosen, choose ? others_ : all_, thread);
   for (size_t i = 0; i < chosen.size(); ++i) {
-    judged[i].errors = chosen[i]->errors();
-    judged[i].squares = chosen[i]->Squares();
+    lanes[i].judged.errors = chosen[i]->errors();
+    lanes[i].judged.squares = chosen[i]->Squares();
   }
 }
 
@@ -211,38 +199,37 @@ int64_t ErrorMaskMaker::ValueDims() const {
   return context_.head_dim % kMostValueDims == 0 ? kMostValueDims : context_.head_dim;
 }
 
-// A lane for each thread at a time, while the other ranks judge theirs; fewer are shared by all
-// threads. Rows come in the order of lanes, however many that are on each rank and in a round.
+// A lane for each thread at a time; fewer are shared by all threads.
 std::vector<ErrorMaskMaker::Judged> ErrorMaskMaker::JudgeOwnLanes(const SelfAttentionCall& call,
                                                                   const Wish& wish,
                                                                   std::span<const int64_t> lanes) {
   std::vector<Judged> judged;
-  const auto threads = static_cast<size_t>(context_.pool->Threads());
-  const auto ranks = static_cast<size_t>(context_.comm->size());
-  const size_t step = ranks * (ranks == 1 ? threads : std::max(threads, kLanesOfAnExchange));
-  for (size_t first = 0; first < lanes.size(); first += step) {
-    const auto round = lanes.subspan(first, std::min(step, lanes.size() - first));
-    const auto own = static_cast<size_t>(
-        std::ranges::count_if(round, [&](int64_t lane) { return MakesMaskOf(lane); }));
-    if (own > lanes_.size()) lanes_.resize(own);  // before rows are on their way into them
-    AbortOnError(*context_.comm, [&] {
-      size_t next = 0;
-      for (const int64_t lane : round)
-        Gather(call, wish, lane, MakesMaskOf(lane) ? lanes_[next++] : sent_);
-      rows_.Finish();
-    });
-    judged.resize(judged.size() + own);
-    const std::span<Rows> rows = std::span(lanes_).first(own);
-    const std::span<Judged> results = std::span(judged).last(own);
-    if (own < threads) {
-      Judge(call, wish, rows, results, BlockJudge::kAllThreads);
+  const auto own_of = [&](const LaneRows::Turn& turn) {
+    return static_cast<size_t>(std::ranges::count_if(
+        turn.lanes, [&](const LaneMaker& lane) { return rows_.IsOwn(lane); }));
+  };
+  const auto gather = [&](const LaneRows::Turn& turn) {
+    std::vector<Rows>& own = lanes_[turn.slot];
+    if (own.size() < own_of(turn)) own.resize(own_of(turn));
+    size_t next = 0;
+    for (const LaneMaker& lane : turn.lanes)
+      Gather(call, wish, lane, rows_.IsOwn(lane) ? own[next++] : sent_);
+  };
+  rows_.InTurns(lanes, gather, [&](const LaneRows::Turn& turn) {
+    const size_t own = own_of(turn), before = judged.size();
+    judged.resize(before + own);
+    if (errors_.size() < own) errors_.resize(own);
+    std::vector<Task> tasks;
+    for (size_t i = 0; i < own; ++i)
+      tasks.push_back({lanes_[turn.slot][i], errors_[i], judged[before + i]});
+    if (std::ssize(tasks) < context_.pool->Threads()) {
+      Judge(call, wish, tasks, BlockJudge::kAllThreads);
     } else {
-      context_.pool->ParallelFor(std::ssize(rows), [&](int64_t i, int thread) {
-        const auto at = static_cast<size_t>(i);
-        Judge(call, wish, rows.subspan(at, 1), results.subspan(at, 1), thread);
+      context_.pool->ParallelFor(std::ssize(tasks), [&](int64_t i, int thread) {
+        Judge(call, wish, std::span(tasks).subspan(static_cast<size_t>(i), 1), thread);
       });
     }
-  }
+  });
   return judged;
 }
 
@@ -264,7 +251,8 @@ void ErrorMaskMaker::Keep(std::span<const Judged> judged, const Wish& wish, doub
 
 LaneMasks ErrorMaskMaker::Make(const SelfAttentionCall& call, const Wish& wish) {
   const int64_t all = context_.lanes.Count();
-  const std::vector<int64_t> lanes = LanesOf(wish);
+  const std::vector<int64_t> lanes =
+      JudgedLanes(context_.lanes, options_.share_passes, wish.skipped);
   const std::vector<Judged> judged = JudgeOwnLanes(call, wish, lanes);
   // [squares of each lane, order of each lane]
   std::vector<double> numbers(static_cast<size_t>(2 * all), 0);

@@ -58,7 +58,7 @@ TEST(ErrorMasks, AreTheSameOnAnyRanks) {
     const std::vector<LaneMasks> one = MasksOf(world, options, 1);
     EXPECT_LT(one[0].blocks().Density(), 1.0);
     EXPECT_GT(one[0].blocks().Density(), 0.1);
-    for (const int32_t ranks : {2, 3, 5, 8})
+    for (const int32_t ranks : {2, 3, 5, 8, 13})
       EXPECT_EQ(MasksOf(world, options, ranks), one) << ranks;
   }
 }

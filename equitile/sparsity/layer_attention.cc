@@ -101,11 +101,13 @@ void LayerAttention::Attend(const SelfAttentionCall& call) {
   const int32_t counted_step = call.step + 1;  // people count steps from 1
 
   const double begin = comm.Now();
+  const int64_t sent_before = comm.bytes_sent();
   const bool observes = source_->Observes(call);
   const LaneMasks all = MasksFor(call);
   CheckSkipped(all, call.skipped);
   EQ_CHECK(call.skipped.empty() || !observes, "masses of heads that are skipped");
   record.mask_seconds = comm.Now() - begin;
+  record.mask_bytes_sent = comm.bytes_sent() - sent_before;
   record.density = all.blocks().Density();
   if (watch_ != nullptr) {
     const double watching = comm.Now();
@@ -171,8 +173,10 @@ void LayerAttention::Attend(const SelfAttentionCall& call) {
   if (trace_ != nullptr) trace_->Add(executor_.LastRun(), counted_step, call.layer);
   if (observes) {
     const double observing = comm.Now();
+    const int64_t sent = comm.bytes_sent();
     source_->Observe(call, masks, row_masses);
     record.mask_seconds += comm.Now() - observing;
+    record.mask_bytes_sent += comm.bytes_sent() - sent;
   }
   records_.push_back(std::move(record));
 }

@@ -21,6 +21,7 @@ void VisitMembers(Record& record, const Visit& visit) {
   visit("plan_made", record.plan_made);
   visit("mask_seconds", record.mask_seconds);
   visit("plan_seconds", record.plan_seconds);
+  visit("mask_bytes_sent", record.mask_bytes_sent);
   visit("watch_seconds", record.watch_seconds);
   visit("seconds", record.run.seconds);
   visit("compute_seconds", record.run.compute_seconds);

@@ -24,6 +24,7 @@ struct LayerRecord {
   double rho_before = 1, rho_after = 1;  // of the plan at hand when the mask came, and of this one
   bool plan_made = false;
   double mask_seconds = 0, plan_seconds = 0;  // plan: scoring, planning, lowering, hashing
+  int64_t mask_bytes_sent = 0;                // see Communicator::bytes_sent
   double watch_seconds = 0;
   RunStats run;
 

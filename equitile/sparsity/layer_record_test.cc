@@ -15,6 +15,7 @@ TEST(LayerRecord, ReadsBackWhatItWrote) {
   first.plan_made = true;
   first.plan_seconds = 1e-5;
   first.run.seconds = 2.5;
+  first.mask_bytes_sent = int64_t{1} << 33;
   first.run.bytes_sent = int64_t{1} << 40;
   const std::vector<LayerRecord> written = {first, {.step = 4}};
   const std::string text = LayerRecordsText(written);
@@ -25,6 +26,7 @@ TEST(LayerRecord, ReadsBackWhatItWrote) {
   EXPECT_EQ(read[0].density, first.density);
   EXPECT_EQ(read[0].planner, "usp:2x1");
   EXPECT_TRUE(read[0].plan_made);
+  EXPECT_EQ(read[0].mask_bytes_sent, int64_t{1} << 33);
   EXPECT_EQ(read[0].run.bytes_sent, int64_t{1} << 40);
   EXPECT_EQ(read[1].step, 4);
   EXPECT_TRUE(read[1].mass_held.empty());

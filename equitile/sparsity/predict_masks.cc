@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/mask_makers.h"
 
 namespace equitile {
 namespace {
@@ -64,12 +65,16 @@ PredictMasks::PredictMasks(const SourceContext& context, LaneMasks shape, Predic
     : context_(context),
       options_(std::move(options)),
       masks_(shape, context.token_grid, context.layers),
-      strips_(ProblemOf(context, shape), context.head_dim, *context.comm, *context.pool),
+      strips_(ProblemOf(context, shape),
+              JudgedLanes(context.lanes, options_.share_passes, options_.skipped), context.head_dim,
+              *context.comm, *context.pool),
       scratch_(static_cast<size_t>(context.pool->Threads())),
       row_(scratch_.size()) {
   if (options_.guard > 0) {
-    directions_ = std::make_unique<StripPool>(ProblemOf(context, shape), context.head_dim,
-                                              *context.comm, *context.pool);
+    directions_ = std::make_unique<StripPool>(
+        ProblemOf(context, shape),
+        JudgedLanes(context.lanes, options_.share_passes, options_.skipped), context.head_dim,
+        *context.comm, *context.pool);
   }
   for (std::vector<uint32_t>& row : row_) row.resize(static_cast<size_t>(context.grid.KvBlocks()));
 }
@@ -119,8 +124,6 @@ LaneMasks PredictMasks::Predict(const SelfAttentionCall& call) {
   layer_.Clear();
   for (size_t i = 0; i < strips_.lanes().size(); ++i) {
     const int64_t lane = strips_.lanes()[i];
-    if (options_.share_passes && context_.lanes.BatchOf(lane) > 0) continue;
-    if (std::ranges::binary_search(options_.skipped, context_.lanes.HeadOf(lane))) continue;
     MassRule rule = options_.rule;
     if (options_.mass_of_head)
       rule.mass = options_.mass_of_head(call.sigma, call.layer, context_.lanes.HeadOf(lane));

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "equitile/sparsity/mask_makers.h"
 #include "equitile/sparsity/masks_in_force.h"
 
 namespace equitile {
@@ -50,7 +51,8 @@ SpargeMasks::SpargeMasks(const SourceContext& context, SpargeOptions options)
                               .grid = context.grid,
                               .token_grid = {},
                               .orders = {}}),
-              context.head_dim, *context.comm, *context.pool) {}
+              JudgedLanes(context.lanes, /*share_passes=*/false, {}), context.head_dim,
+              *context.comm, *context.pool) {}
 
 LaneMasks SpargeMasks::MaskFor(const SelfAttentionCall& call) {
   strips_.Gather(call);

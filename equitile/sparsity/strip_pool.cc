@@ -6,6 +6,7 @@
 #include <map>
 
 #include "equitile/base/error.h"
+#include "equitile/sparsity/mask_makers.h"
 
 namespace equitile {
 namespace {
@@ -26,7 +27,8 @@ bool BordersCutNoStrip(const HomeMap& homes, int32_t ranks, int64_t items, int64
 
 }  // namespace
 
-StripPool::StripPool(Problem problem, int64_t head_dim, Communicator& comm, ThreadPool& pool)
+StripPool::StripPool(Problem problem, std::span<const int64_t> wanted, int64_t head_dim,
+                     Communicator& comm, ThreadPool& pool)
     : problem_(std::move(problem)),
       homes_(problem_),
       head_dim_(head_dim),
@@ -36,17 +38,15 @@ StripPool::StripPool(Problem problem, int64_t head_dim, Communicator& comm, Thre
   EQ_CHECK(problem_.ranks == comm.size());
   EQ_CHECK(problem_.grid.q_tokens == problem_.grid.kv_tokens);
   const int64_t count = problem_.lanes.Count();
-  place_of_lane_.assign(static_cast<size_t>(count), -1);
   order_of_lane_.assign(static_cast<size_t>(count), nullptr);
   const bool uncut =
       BordersCutNoStrip(homes_, problem_.ranks, problem_.lanes.batch, problem_.grid.q_tokens);
   std::vector<TokenOrder> known;
   orders_.reserve(static_cast<size_t>(count));  // lanes point into it
-  for (int64_t lane = 0; lane < count; ++lane) {
-    if (MaskMakerOf(lane, problem_.ranks) == comm.rank()) {
-      place_of_lane_[static_cast<size_t>(lane)] = std::ssize(lanes_);
-      lanes_.push_back(lane);
-    }
+  lanes_of_.resize(static_cast<size_t>(problem_.ranks));
+  for (const auto& [lane, maker] : MakersOf(homes_, problem_.lanes, wanted))
+    lanes_of_[static_cast<size_t>(maker)].push_back(lane);
+  for (const int64_t lane : wanted) {
     const TokenOrder order = problem_.OrderOf(lane);
     if (problem_.InHomeOrder(lane) && uncut) continue;
     const auto same = std::find(known.begin(), known.end(), order);
@@ -65,8 +65,8 @@ StripPool::StripPool(Problem problem, int64_t head_dim, Communicator& comm, Thre
   }
   sends_.resize(static_cast<size_t>(problem_.ranks));
   receives_.resize(static_cast<size_t>(problem_.ranks));
-  means_.resize(lanes_.size() * static_cast<size_t>(2 * strips_ * head_dim_));
-  if (std::any_of(lanes_.begin(), lanes_.end(), [&](int64_t lane) { return !IsWhole(lane); }))
+  means_.resize(lanes().size() * static_cast<size_t>(2 * strips_ * head_dim_));
+  if (!std::ranges::all_of(lanes(), [&](int64_t lane) { return IsWhole(lane); }))
     sums_.resize(means_.size());
 }
 
@@ -84,8 +84,7 @@ int64_t StripPool::PartBytes(int32_t from, int64_t lane) const {
 
 int64_t StripPool::MessageBytes(int32_t from, int32_t to) const {
   int64_t bytes = 0;
-  for (int64_t lane = to; lane < problem_.lanes.Count(); lane += problem_.ranks)
-    bytes += 2 * PartBytes(from, lane);
+  for (const int64_t lane : LanesOf(to)) bytes += 2 * PartBytes(from, lane);
   return bytes;
 }
 
@@ -128,7 +127,7 @@ void StripPool::Pool(const SelfAttentionCall& call) {
     std::vector<std::byte>& message = sends_[static_cast<size_t>(to)];
     message.resize(static_cast<size_t>(MessageBytes(comm_.rank(), to)));
     std::byte* at = message.data();
-    for (int64_t lane = to; lane < problem_.lanes.Count(); lane += problem_.ranks) {
+    for (const int64_t lane : LanesOf(to)) {
       const Range strips = HomeStrips(comm_.rank(), lane);
       for (const bool is_key : {false, true}) {
         for (int64_t strip = strips.begin; strip < strips.end; ++strip)
@@ -156,10 +155,10 @@ void StripPool::Pool(const SelfAttentionCall& call) {
 }
 
 void StripPool::Unpack(int32_t from, const std::byte* message) {
-  for (const int64_t lane : lanes_) {
+  for (size_t place = 0; place < lanes().size(); ++place) {
+    const int64_t lane = lanes()[place];
     const Range strips = HomeStrips(from, lane);
     const int64_t numbers = strips.size() * head_dim_, bytes = PartBytes(from, lane);
-    const auto place = static_cast<size_t>(place_of_lane_[static_cast<size_t>(lane)]);
     for (size_t side = 0; side < 2; ++side, message += bytes) {
       const size_t to = (2 * place + side) * static_cast<size_t>(strips_ * head_dim_);
       if (IsWhole(lane)) {
@@ -181,8 +180,8 @@ void StripPool::Unpack(int32_t from, const std::byte* message) {
 // Sums of all parts become means.
 void StripPool::FinishSums() {
   const auto side_numbers = static_cast<size_t>(strips_ * head_dim_);
-  for (size_t place = 0; place < lanes_.size(); ++place) {
-    if (IsWhole(lanes_[place])) continue;
+  for (size_t place = 0; place < lanes().size(); ++place) {
+    if (IsWhole(lanes()[place])) continue;
     for (size_t i = 0; i < 2 * side_numbers; ++i) {
       const auto strip = static_cast<int64_t>(i % side_numbers) / head_dim_;
       const int64_t tokens = std::min(kStripTokens, problem_.grid.q_tokens - strip * kStripTokens);

@@ -17,27 +17,27 @@
 
 namespace equitile {
 
-// Which rank makes a lane's mask: lanes in turn.
-inline int32_t MaskMakerOf(int64_t lane, int32_t ranks) {
-  return static_cast<int32_t>(lane % ranks);
-}
-
 // One per rank; its buffers serve all layers and steps.
 class StripPool {
  public:
-  // problem: lanes, tokens, orders and homes; ranks are comm's. comm and pool must outlive it.
-  StripPool(Problem problem, int64_t head_dim, Communicator& comm, ThreadPool& pool);
+  // problem: lanes, tokens, orders and homes; ranks are comm's. wanted: lanes whose masks are made,
+  // ascending. comm and pool must outlive it.
+  StripPool(Problem problem, std::span<const int64_t> wanted, int64_t head_dim, Communicator& comm,
+            ThreadPool& pool);
 
   // Collective. Throws InputError, naming the layer, where a query or key cannot be pooled.
   void Gather(const SelfAttentionCall& call);
 
   // Lanes whose masks are made here, ascending, and their means after Gather.
-  std::span<const int64_t> lanes() const { return lanes_; }
+  std::span<const int64_t> lanes() const { return LanesOf(comm_.rank()); }
   StripMeans MeansOf(size_t index) const;  // of lanes()[index]
 
  private:
   // What one rank sends to one maker: for each of the maker's lanes, Q then K; means of the strips
   // that lie wholly on the rank, or sums over the rank's part of all strips.
+  std::span<const int64_t> LanesOf(int32_t maker) const {
+    return lanes_of_[static_cast<size_t>(maker)];
+  }
   int64_t PartBytes(int32_t from, int64_t lane) const;
   int64_t MessageBytes(int32_t from, int32_t to) const;
   Range HomeStrips(int32_t rank, int64_t lane) const;
@@ -52,12 +52,11 @@ class StripPool {
   int64_t head_dim_, strips_;
   Communicator& comm_;
   ThreadPool& pool_;
-  std::vector<std::vector<int32_t>> orders_;   // position -> token, of the orders in use
-  std::vector<const int32_t*> order_of_lane_;  // null: strips lie whole on their homes
-  std::vector<int64_t> lanes_;
-  std::vector<int64_t> place_of_lane_;                    // index in lanes_, or -1
+  std::vector<std::vector<int32_t>> orders_;              // position -> token, of the orders in use
+  std::vector<const int32_t*> order_of_lane_;             // null: strips lie whole on their homes
+  std::vector<std::vector<int64_t>> lanes_of_;            // [makers] ascending
   std::vector<std::vector<std::byte>> sends_, receives_;  // [ranks]
-  std::vector<float> means_;                              // [lanes_][q, k][strips][head_dim]
+  std::vector<float> means_;                              // [lanes()][q, k][strips][head_dim]
   std::vector<double> sums_;                              // the same, of lanes that are not whole
 };
 

@@ -16,13 +16,17 @@ class SvgMasks final : public MaskSource {
   LaneMasks MaskFor(const SelfAttentionCall& call) override;
 
  private:
-  TokenOrder ChooseOrder(const SelfAttentionCall& call, int64_t lane);
+  struct Rows {
+    std::vector<float> q, k, v;
+  };
+  uint64_t Choose(const Rows& rows, float scale);
 
   SourceContext context_;
   LaneRows rows_;
   BlockMask mask_;                // of one lane, whatever its order
   std::vector<int64_t> sampled_;  // tokens
-  std::vector<float> q_, k_, v_;  // of one lane
+  std::vector<Rows> lanes_;       // [slots of rows_]
+  Rows sent_;                     // of lanes whose masks other ranks make
   SvgScratch scratch_;
 };
 

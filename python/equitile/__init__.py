@@ -17,6 +17,7 @@ import numpy as _np
 
 from . import _core
 from ._masks import layers_of as _layers_of
+from ._masks import one_layer_of as _one_layer_of
 from ._pipeline import Pipeline, Step, Video
 
 __all__ = ["Pipeline", "Plan", "Step", "Transfer", "Video", "attention", "plan", "target"]
@@ -76,8 +77,11 @@ class Plan:
     def from_json(cls, text: str, mask: Any) -> Plan:
         """A plan from to_json() or `equitile plan --out`, with the mask that it was made for. Seconds are predicted with the default
         rates. Raises ValueError where the text is no plan, or one for another mask."""
-        batch = _json.loads(text).get("batch", 1) if text.lstrip().startswith("{") else 1
-        return cls._of(*_core.read_plan(text, _layers_of(mask, batch, layers=False)[0]))
+        try:
+            batch = int(_json.loads(text)["batch"])
+        except (ValueError, TypeError, KeyError):  # what is wrong with it is said by its reader
+            batch = 1
+        return cls._of(*_core.read_plan(text, _one_layer_of(mask, batch)))
 
     @classmethod
     def _of(cls, report: str, text: str, transfers: list[tuple]) -> Plan:
@@ -104,6 +108,7 @@ def plan(
     *,
     block: int = 64,
     head_dim: int = 128,
+    compute: str = "f32",
     batch: int = 1,
     reproducible: bool = True,
     layers: bool = False,
@@ -123,11 +128,12 @@ def plan(
     mask: bool, uint8 or int64 of 0 and 1, [heads, q blocks, kv blocks] or [batch, heads, q, kv], or the name of an .npy, .npz or .pt
     file; with layers=True one more axis in front, and a list of plans. machine: rates as `equitile bench machine --out` writes them, a
     file or a dict; kernel_gflops (100), link ("100Gb/s,2us") and node_link count more. planner: "auto", "fractional", "ulysses", "ring",
-    "usp:UxR", "dbsp:UxR", "dbsp+:UxR" or "dbsp:auto". The other options are those of `equitile plan`. Raises ValueError for what cannot be used.
+    "usp:UxR", "dbsp:UxR", "dbsp+:UxR" or "dbsp:auto". compute: the arithmetic of attention ("f32", "int16", "int8"), whose rates and bytes on
+    the wire count; a machine file without them gets a warning. The other options are those of `equitile plan`. Raises ValueError for what cannot be used.
     """
     plans = [
         Plan._of(*_core.plan(
-            array, ranks, planner, block, head_dim, reproducible, _machine_text(machine), kernel_gflops, link, node_size, node_link,
+            array, ranks, planner, block, head_dim, compute, reproducible, _machine_text(machine), kernel_gflops, link, node_size, node_link,
             list(speeds), reward, dbsp_blocks, dbsp_head_order, dbsp_balance))
         for array in _layers_of(mask, batch, layers)
     ]
@@ -172,7 +178,7 @@ def attention(
     batch, tokens, heads, head_dim = as_tokens(q).shape
     lse = _np.full((batch, heads, tokens), -_np.inf, _np.float32)
     _core.attention(
-        as_tokens(q), as_tokens(k), as_tokens(v), as_tokens(out), lse, None if mask is None else _layers_of(mask, batch, layers=False)[0], block,
+        as_tokens(q), as_tokens(k), as_tokens(v), as_tokens(out), lse, None if mask is None else _one_layer_of(mask, batch), block,
         1.0 / _math.sqrt(head_dim) if scale is None else scale, threads, compute)
     return out, (torch.from_numpy(lse) if is_torch else lse)
 

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-DTYPES = "a mask is bool or uint8, or int64 of 0 and 1"  # the same sentence as for files of the command
-SHAPES = (
-    "an array is [heads, q, kv] or [batch, heads, q, kv], a file [lanes, q, kv] or [layers, lanes, q, kv]; "
-    "with layers=True an array is [layers, heads, q, kv] or [layers, batch, heads, q, kv]"
-)
+DTYPES = "a mask is bool, or uint8 or (little-endian) int64 of 0 and 1"  # the same sentence as for files of the command
+SHAPES = "an array is [heads, q, kv] or [batch, heads, q, kv], a file [lanes, q, kv] or [layers, lanes, q, kv]"
+LAYERS = "; with layers=True an array is [layers, heads, q, kv] or [layers, batch, heads, q, kv]"
 
 
 def _only_array(arrays: Any, path: str) -> Any:
@@ -47,15 +45,25 @@ def _bits(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, np.uint8)
 
 
-def layers_of(mask: Any, batch: int | None, layers: bool) -> list[np.ndarray]:
+def one_layer_of(mask: Any, batch: int | None) -> np.ndarray:
+    """[batch, heads, q, kv] of uint8, for calls that take one layer."""
+    if isinstance(mask, (str, os.PathLike)):
+        array = _read(os.fspath(mask))
+        if array.ndim > 3:
+            raise ValueError(f"{os.fspath(mask)}: shape {array.shape} has layers; load it and give one of them, [lanes, q, kv]")
+        mask = array
+    return layers_of(mask, batch, layers=False, shapes=SHAPES)[0]
+
+
+def layers_of(mask: Any, batch: int | None, layers: bool, shapes: str = SHAPES + LAYERS) -> list[np.ndarray]:
     """A mask per layer, [batch, heads, q, kv] of uint8, whatever was given; one batch item is repeated."""
     is_file = isinstance(mask, (str, os.PathLike))
     array = _bits(_read(os.fspath(mask)) if is_file else np.asarray(mask))
     if is_file and array.ndim == 4 and not layers:
-        raise ValueError(f"{os.fspath(mask)}: shape {array.shape} has layers; give layers=True; {SHAPES}")
+        raise ValueError(f"{os.fspath(mask)}: shape {array.shape} has layers; give layers=True; {shapes}")
     rank = array.ndim - (1 if layers else 0)
     if rank != 3 and (is_file or rank != 4):
-        raise ValueError(f"a mask of shape {array.shape}{' with layers=True' if layers else ''}: {SHAPES}")
+        raise ValueError(f"a mask of shape {array.shape}{' with layers=True' if layers else ''}: {shapes}")
     if not layers:
         array = array[None]
     if rank == 3:

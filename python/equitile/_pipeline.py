@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from . import _core
+from ._picture_files import write_gif, write_pngs
 
 # As other programs call them.
 ALIASES = {"num_frames": "video_frames", "frames": "video_frames", "num_inference_steps": "steps", "guidance_scale": "cfg_scale"}
@@ -32,19 +33,22 @@ class Video(NamedTuple):
     recipe: dict[str, Any]  # everything that decides its bits: `parameters` of a sidecar of the command
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes a video with the program ffmpeg (.mp4, .webm, .gif, …), or the frames as .npy."""
+        """Writes a .gif, a picture per frame (frames/%05d.png), a single frame as .png, the frames as .npy, or with the program
+        ffmpeg a video (.mp4, .webm, …)."""
         path = os.fspath(path)
         if path.endswith(".npy"):
             return np.save(path, self.frames)
+        if path.endswith(".png"):
+            return write_pngs(path, self.frames)
+        if path.endswith(".gif"):
+            return write_gif(path, self.frames, self.recipe["fps"])
         program = shutil.which("ffmpeg")
         if program is None:
-            raise RuntimeError(f"{path}: needs the program ffmpeg; without it use .npy, or give `frames` to another library")
+            raise RuntimeError(f"{path}: needs the program ffmpeg; without it use .gif, frames/%05d.png or .npy")
         _, height, width, _ = self.frames.shape
         command = [program, "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}",
                    "-r", str(self.recipe["fps"]), "-i", "-"]
-        if not path.endswith(".gif"):
-            command += ["-pix_fmt", "yuv420p"]
-        done = subprocess.run([*command, path], input=self.frames.tobytes(), stderr=subprocess.PIPE, check=False)
+        done = subprocess.run([*command, "-pix_fmt", "yuv420p", path], input=self.frames.tobytes(), stderr=subprocess.PIPE, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{path}: ffmpeg: {done.stderr.decode(errors='replace').strip()}")
 

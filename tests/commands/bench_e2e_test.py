@@ -25,6 +25,15 @@ def test_tokens_make_a_grid(equitile):
         assert (said["tokens"], said["batch"], said["weights"]) == (90, 1, weights)
 
 
+@pytest.mark.parametrize("compute, weights, whole", [
+    ("int8", "int8", "attention=int8,linear=int8,vae=int16,text=int16"), ("attention=int16", "f32", "attention=int16,linear=f32,vae=f32,text=f32")])
+def test_integers(equitile, compute, weights, whole):
+    outcome = equitile("bench", "e2e", "-m", TINY, "--tokens", "90", "--compute", compute, "--json")
+    assert outcome.code == 0, outcome.err
+    said = json.loads(outcome.out)
+    assert (said["weights"], said["compute"]) == (weights, whole)
+
+
 def test_text_fits_a_terminal(equitile):
     outcome = equitile("bench", "e2e", "-W", "48", "-H", "32", "--video-frames", "5", EQUITILE_MODEL=str(TINY))
     assert outcome.code == 0, outcome.err
@@ -36,7 +45,8 @@ def test_text_fits_a_terminal(equitile):
 @pytest.mark.parametrize("args, mention", [
     (["-m", "nowhere"], "nowhere"), (["--shape", "wan-2b"], "wan-14b"), (["--shape", "wan-1.3b,layers=0"], "layers=N"),
     (["-m", TINY, "-W", "250"], "250"), (["-m", TINY, "--tokens", "1031"], "1031"), (["-m", TINY, "--weights", "f16"], "f32 or bf16"),
-    (["-m", TINY, "--tokens", "0"], "--tokens 0"),
+    (["-m", TINY, "--tokens", "0"], "--tokens 0"), (["-m", TINY, "--compute", "int4"], "'int4' is not known"),
+    (["-m", TINY, "--compute", "int8", "--weights", "bf16"], "--weights bf16"),
 ])
 def test_mistakes(equitile, args, mention):
     equitile("bench", "e2e", *args).must_be_refused(mention)

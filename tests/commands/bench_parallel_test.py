@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-TOP = ["ranks", "simulated", "platform", "threads", "target", "plans"]
+TOP = ["ranks", "simulated", "platform", "threads", "target", "compute", "plans"]
 KEYS = ["planner", "seconds", "compute_max", "compute_mean", "wait_mean", "exchange_exposed", "pack_seconds", "plan_seconds",
         "lower_seconds", "bytes_max", "rho", "predicted_seconds", "efficiency"]
 SMALL = ["--synthetic", "wan,heads=4,blocks=8,density=0.5,block=32", "--head-dim", "16", "--repeat", "2", "-t", "1"]
@@ -45,6 +45,20 @@ def test_bytes_are_the_plans(equitile, machine):
     said = {plan["planner"]: plan["bytes_max"] for plan in planned["plans"]}
     for plan in ran["plans"]:
         assert plan["bytes_max"] == said[plan["planner"]]
+
+
+@pytest.mark.parametrize("compute, part", [("int16", 0.7), ("int8", 0.6)])
+def test_integers_move_fewer_bytes_as_planned(equitile, machine, compute, part):
+    flags = ["--planner", "ulysses", "--machine", machine]
+    said = {word: json.loads(equitile("bench", "parallel", "--ranks", "4", *flags, "--compute", word, *SMALL, "--json").out)
+            for word in ("f32", compute)}
+    moved = {word: each["plans"][0]["bytes_max"] for word, each in said.items()}
+    assert said[compute]["compute"] == compute and moved[compute] < part * moved["f32"]
+    planned = equitile("plan", *SMALL[:4], "--for-ranks", "4", *flags, "--compute", compute, "--json")
+    assert json.loads(planned.out)["plans"][0]["bytes_max"] == moved[compute]
+    assert f"no rates of attention in {compute}" in planned.err and planned.err.count("\n") == 1
+    refused = equitile("bench", "parallel", "--ranks", "2", "--compute", compute, "--wire", "bf16", *SMALL)
+    refused.must_be_refused("--wire bf16", compute)
 
 
 @pytest.mark.parametrize("flags", [["--no-overlap"], ["--wire", "bf16"]])

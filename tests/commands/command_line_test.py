@@ -1,5 +1,6 @@
 """What holds for every command: help with examples, one line and exit code 2 for mistakes."""
 import re
+import shlex
 
 import pytest
 
@@ -24,6 +25,25 @@ def test_every_command_has_help_with_examples(equitile):
         assert "Examples:\n  equitile " + " ".join(command) in outcome.out, outcome.out
 
 
+def test_every_example_can_be_pasted(equitile):
+    """A target that does not exist is noticed after everything else, before any work."""
+    for command in commands_of(equitile):
+        _, _, examples = equitile(*command, "--help").out.partition("Examples:\n")
+        for line in examples.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True) if line.startswith("  ") else []  # else it is prose
+            if not words:
+                continue
+            words = words[words.index("equitile") + 1 :]
+            assert "mmx" in equitile(*words, EQUITILE_TARGET="mmx").err, line
+
+
+def test_help_fits_80_columns(equitile):
+    for command in [[], *commands_of(equitile)]:
+        for line in equitile(*command, "--help").out.partition("Examples:")[0].splitlines():
+            assert len(line) <= 80 or len(line.split()) == 1, line
+            assert "{" not in line, line
+
+
 def test_every_command_refuses_an_unknown_flag(equitile):
     for command in commands_of(equitile):
         equitile(*command, "--no-such-flag", "1").must_be_refused("--no-such-flag")
@@ -37,7 +57,9 @@ def test_every_command_prints_json(equitile):
 
 @pytest.mark.parametrize("args, mention", [
     ([], "which command?"), (["inspekt"], "did you mean inspect?"), (["inspect"], "file is required"),
-    (["inspect", "a", "b"], "unexpected argument b"), (["inspect", "a", "--layer"], "--layer: a value is missing"),
+    (["inspect", "a", "b"], "unexpected argument b"), (["inspect", "a", "b", "c"], "unexpected argument b c"),
+    (["plan", "-x", "3"], "unknown flag -x"), (["plan", "-x3"], "unknown flag -x"), (["inspect", "a", "--json=maybe"], "--json maybe: must be true or false"),
+    (["plan", "--kernel-gflops", "abc"], "--kernel-gflops abc: must be a number"), (["inspect", "a", "--layer"], "--layer: a value is missing"),
     (["inspect", "a", "--layer", "x"], "--layer x: must be a whole number"), (["inspect", "a", "-z"], "-z"),
     (["inspect", "a", "--layer", "1", "--layer", "x"], "--layer x: must be a whole number"),
 ])

@@ -6,7 +6,9 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -157,6 +159,26 @@ def test_several_beside_one(equitile, tmp_path):
     files = json.loads(equitile("compare", "kept/a/0002", "kept/b1/0002", "--json").out)
     assert files["psnr_mean"] == pytest.approx(alone["prompts"][1]["psnr_mean"])
     assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["a", "b1", "b2", "b3"]
+
+
+def test_intervals_of_few_prompts_are_not_shown(equitile, tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\na blue ring\n")
+    out = equitile("compare", "--prompts", "p.txt", "--a", TINY, "--b", TINY + " --cfg-scale 1").out
+    assert out.count("(2 prompts: no interval)") == 3 and "95 %" not in out, out
+
+
+def test_an_interrupted_comparison_says_so_and_leaves_no_empty_folder(tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\n")
+    long = "-W 64 -H 64 --video-frames 9 --steps 1000"
+    command = [os.environ["EQUITILE"], "compare", "--prompts", "p.txt", "--a", long, "--b", long, "--html", "x.html"]
+    run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "x-videos").exists():
+        time.sleep(0.01)
+    time.sleep(0.5)
+    run.send_signal(signal.SIGINT)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 1 and err.count("\n") == 1 and "interrupted" in err, err
+    assert [file.name for file in tmp_path.iterdir()] == ["p.txt"]
 
 
 def test_several_in_words(equitile, tmp_path):

@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 import termios
+import time
 
 import numpy as np
 import pytest
@@ -63,11 +64,11 @@ def test_same_bits_under_mpirun(generate, tmp_path):
     assert sha256(tmp_path / "one.mp4") == sha256(tmp_path / "two.mp4")
 
 
-def on_a_terminal(folder, *words):
+def on_a_terminal(folder, *words, locale="C.UTF-8"):
     """What a terminal of 80 x 24 gets from both streams."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    run = subprocess.Popen([os.environ["EQUITILE"], *map(str, words)], cwd=folder, env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"},
+    run = subprocess.Popen([os.environ["EQUITILE"], *map(str, words)], cwd=folder, env={**os.environ, "TERM": "xterm", "LC_ALL": locale},
                            stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal)
     os.close(terminal)
     said = b""
@@ -86,7 +87,15 @@ def test_a_terminal_sees_what_is_made_a_bar_and_lines_of_their_own(tmp_path):
     for number in 1, 2:
         assert f"\r\x1b[Kvideo {number}/2: step 0/4 ░░░" in said  # before the first step is done
         assert re.search(rf"(\n|\r\x1b\[K)a-000{number}\.mp4: 9 frames of 64x48, 4 steps, seed {41 + number}: ", said), said
+        assert f"\r\x1b[Kvideo {number}/2: decoding frame 0/9 ░░░" in said  # before the first is there
     assert all(len(line) < 80 for line in re.findall(r"\x1b\[K([^\r\n]*)\r\x1b", said))
+    plain = on_a_terminal(tmp_path, "generate", "-m", MINI, "-p", PROMPT, "-o", "b.mp4", "--ranks", 2, *SMALL[:-1], 60,
+                          "--quality", "draft", "--attention", "predict:error=0.02,refresh=4", locale="C")
+    plain = plain[: plain.index("b.mp4: ")]
+    assert plain.isascii() and "  rho 1." in plain, plain
+    head = plain[: plain.index("\x1b")].splitlines()
+    head = [line for line in head if not line.startswith("equitile: ")]
+    assert len(head) > 1 and "quality draft, compute int8," in head[0] and all(len(line) < 80 for line in head), head
 
 
 def test_masks(generate, tmp_path):
@@ -164,6 +173,11 @@ def test_sidecar_repeats_the_run(generate, equitile, tmp_path):
     assert sha256(tmp_path / "a.mp4") != sha256(tmp_path / "c.mp4")
     (tmp_path / "x.json").write_text("{}")
     equitile("generate", "--from", "x.json", "-o", "c.mp4").must_be_refused("x.json", "'parameters' is missing")
+    sidecar["parameters"]["model"] = "/none/wan"
+    (tmp_path / "d.mp4.json").write_text(json.dumps(sidecar))
+    equitile("generate", "--from", "d.mp4.json", "-o", "e.mp4").must_be_refused("the record names the model /none/wan", "-m DIR")
+    made(equitile("generate", "--from", "d.mp4.json", "-o=e.mp4", "-m", MINI))
+    assert sha256(tmp_path / "a.mp4") == sha256(tmp_path / "e.mp4")
     (tmp_path / "b.mp4.json").unlink()
     equitile("generate", "--from", "b.mp4", "-o", "c.mp4").must_be_refused("there is no b.mp4.json")
 
@@ -180,10 +194,30 @@ def test_a_file_of_somebody_else_is_never_written_over(generate, tmp_path):
 
 
 def test_json_and_preview(generate, tmp_path):
-    outcome = made(generate("-o", "a.gif", "--json", "--preview", 2, "--perf-dump-path", "perf.json", *SMALL))
+    outcome = made(generate("-o", "a.gif", "--json", "--perf-dump-path", "perf.json", *SMALL))
     assert json.loads(outcome.out)["parameters"]["output"] == "a.gif"
-    assert (tmp_path / "a.gif.preview.png").read_bytes().startswith(b"\x89PNG")
     assert len(json.loads((tmp_path / "perf.json").read_text())["step_seconds"]) == 4
+    command = [os.environ["EQUITILE"], "generate", "-m", MINI, "-p", PROMPT, "-o", "b.gif", "--preview", 1, *TINY, "--steps", 1000]
+    run = subprocess.Popen(list(map(str, command)), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    preview = tmp_path / "b.gif.preview.png"
+    while not preview.exists() and run.poll() is None:
+        time.sleep(0.01)
+    assert preview.read_bytes().startswith(b"\x89PNG")
+    run.terminate()
+    run.wait(timeout=60)
+    assert preview.exists()
+    made(generate("-o", "b.gif", "--preview", 1, *TINY))  # beside a checkpoint or a record it is ours
+    assert not preview.exists()  # who wants it when the video is there?
+
+
+def test_foreign_files_are_never_overwritten(generate, tmp_path):
+    for name in "a.mp4.ckpt", "a.mp4.preview.png":
+        (tmp_path / name).write_bytes(b"mine")
+        generate("-o", "a.mp4", "--preview", 1, *TINY).must_be_refused(name, "move it")
+        assert (tmp_path / name).read_bytes() == b"mine" and not (tmp_path / "a.mp4").exists()
+        (tmp_path / name).unlink()
+    (tmp_path / "a.mp4.ckpt").write_bytes(b"")
+    generate("-o", "a.mp4", *TINY).must_be_refused("a.mp4.ckpt")
 
 
 def test_prompts(equitile, generate, tmp_path):
@@ -202,8 +236,7 @@ def test_prompts_into_pictures(equitile, tmp_path):
     flags = ["generate", "-m", MINI, "--prompts", "p.txt", *TINY]
     made(equitile(*flags, "-o", "frames/%02d.png", "--dry-run"))
     equitile(*flags, "-o", "frames/%02d.png", "--attention", "mask:none.npy").must_be_refused("none.npy")
-    equitile(*flags, "-o", "none/frames/%02d.png").must_be_refused("none/frames-0001")
-    assert [file.name for file in tmp_path.iterdir()] == ["p.txt"]  # a folder that is not made by number must be there
+    assert [file.name for file in tmp_path.iterdir()] == ["p.txt"]
     (tmp_path / "frames-0002").mkdir()
     made(equitile(*flags, "-o", "frames/%02d.png"))
     names = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*"))
@@ -257,8 +290,19 @@ def test_prompts_from_other_systems(equitile, tmp_path):
     (["-o", "a.mp4", "--attention", "mask:"], ["--attention mask:", "FILE is missing"]),
     (["-o", "name"], ["name", ".mp4, .webm or .gif"]),
     (["-o", "a.png"], ["a.png", "one frame", "--video-frames 1", "a/%05d.png"]),
+    (["-o", "f/%05d.jpg"], ["f/%05d.jpg", "numbered pictures are .png", "f/%05d.png"]),
+    (["-o", "f/%s.png"], ["f/%s.png", "with one number"]),
+    (["-o", "a.gif", "--fps", 120], ["a.gif", "120 frames per second", "at most 50"]),
     (["-o", "a.gif", "--crf", 20], ["a.gif", "--crf 20 is for .mp4 and .webm"]),
     (["-o", "a.mp4", "-m", "Wan-AI/Wan2.1"], ["Wan-AI/Wan2.1", "--local-dir Wan2.1"]),
+    (["-o", "a.mp4", "-m", "https://huggingface.co/Wan-AI/Wan2.1-T2V-1.3B"], ["--local-dir Wan2.1-T2V-1.3B-Diffusers"]),
+    (["-o", "a.mp4", "--width", "abc"], ["--width abc: must be a whole number\n"]),
+    (["-o", "a.mp4", "--width", 10 ** 15], ["width 1000000000000000", "multiple of 16"]),
+    (["-o", "a.mp4", "--reproducible=maybe"], ["--reproducible maybe: must be true or false"]),
+    (["-o", "a.mp4", "--vae-tiling=foo"], ["--vae-tiling foo: must be true or false"]),
+    (["-o", "a.mp4", "--no-vae-tiling=1"], ["--no-vae-tiling 1: must be true or false"]),
+    (["-o", "a.mp4", "--resume", "y", "z"], ["unexpected argument z"]),
+    (["-o", "a.mp4", "--measure-mass", 3, 4], ["unexpected argument 4"]),
     (["-p", "--json"], ["-p", "a value is missing"]),
     ([], ["where shall the video go"]),
 ])
@@ -339,7 +383,7 @@ def test_broken_models_are_named(equitile, tmp_path):
 def test_files_beside_pictures_in_this_folder(generate, tmp_path):
     made(generate("-o", "%02d.png", "--keep-checkpoint", "--preview", 1, *TINY))
     assert sorted(file.name for file in tmp_path.iterdir()) == [
-        "00.png", "01.png", "02.png", "03.png", "04.png", "frames.ckpt", "frames.json", "frames.preview.png"]
+        "00.png", "01.png", "02.png", "03.png", "04.png", "frames.ckpt", "frames.json"]
 
 
 def test_what_goes_into_a_pipe_goes_there_alone(tmp_path):
@@ -371,6 +415,8 @@ def test_a_picture_and_folders_of_pictures(generate, tmp_path):
     for name in "a.png", "a.jpg", "a.webp":
         made(generate("-o", name, *one))
     made(generate("-o", "b/%d.png", *one))
+    made(generate("-o", "c/of/d/%d.PNG", *one))
+    assert sha256(tmp_path / "a.png") == sha256(tmp_path / "c/of/d/0.PNG")
     assert sha256(tmp_path / "a.png") == sha256(tmp_path / "b/0.png")
     made(generate("-o", "q.mp4", "--crf", 40, *TINY))
     made(generate("-o", "p.mp4", *TINY))
@@ -380,12 +426,26 @@ def test_a_picture_and_folders_of_pictures(generate, tmp_path):
     made(generate("--from", "q.mp4", "-o", "r.gif"))  # which has no such quality
 
 
+def test_pictures_of_a_longer_video_do_not_follow_those_of_a_shorter_one(generate, tmp_path):
+    made(generate("-o", "f/%d.png", *TINY, "--video-frames", 9))
+    made(generate("-o", "f/%d.png", *TINY))
+    assert sorted(file.name for file in (tmp_path / "f").iterdir()) == [f"{i}.png" for i in range(5)]
+    (tmp_path / "f/5.png").write_bytes(b"mine")
+    (tmp_path / "f.json").unlink()
+    generate("-o", "f/%d.png", *TINY).must_be_refused("f/5.png", "would follow the 5 pictures")
+    assert (tmp_path / "f/5.png").read_bytes() == b"mine"
+
+
 def test_what_will_not_be_seen_is_said(generate, tmp_path):
     said = made(generate("-o", "a.mp4", "-n", "a ring", "--cfg-scale", 1, *TINY)).err
     assert said.count("\n") == 1 and "--negative-prompt is ignored" in said
     assert made(generate("-o", "a.mp4", "-n", "a ring", *TINY)).err == ""
     said = made(generate("-o", "a.mp4", *TINY, prompt="a Red cat, bounces")).err
-    assert said.count("\n") == 1 and "not taught 'cat';" in said and "circle" in said
+    assert said.count("\n") == 1 and "not taught 'cat';" in said and "circle" in said and len(said) < 240
+    said = made(generate("-o", "a.mp4", "--dense-steps", 2, "--share-passes", "--measure-mass", *TINY)).err
+    assert said == "equitile: --dense-steps, --share-passes, --measure-mass: without effect, since --attention dense leaves no blocks out\n"
+    for flags in ["--quality", "exact"], ["--quality", "high"], ["--attention", "predict", "--dense-steps", 1]:
+        assert "without effect" not in made(generate("-o", "a.mp4", *flags, *TINY)).err
 
 
 def test_the_vocabulary_is_what_was_taught():

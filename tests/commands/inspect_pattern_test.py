@@ -16,7 +16,7 @@ def pattern(**changes):
     return {"version": 1, "kind": "pattern", "model": "0123456789abcdef", "grid": [13, 16, 16], "text": {"before": 0, "after": 0},
             "block": 64, "home_order": "fhw", "layers": 3, "heads": 6, "calibration": {"prompts": ["a fox"], "seeds": [1, 2]},
             "objective": "relative", "dials": {"epsilon": 0.1}, "totals": {"density": 0.31, "predicted_speedup": 1.4},
-            "measured": {"psnr": 31.5}, "ranges": [{"sigma": [0.6, 1], "layers": [layer] * 3},
+            "measured": {"psnr": 31.5, "search_seconds": 4000}, "ranges": [{"sigma": [0.6, 1], "layers": [layer] * 3},
                                                    {"sigma": [0, 0.6], "layers": [layer[::-1]] * 3}], **changes}
 
 
@@ -29,7 +29,7 @@ def test_text_shows_every_head(equitile, tmp_path):
     outcome = equitile("inspect", save(tmp_path / "p.json", pattern()))
     assert outcome.code == 0 and outcome.err == "" and "\x1b" not in outcome.out
     assert outcome.out.count("F - D M S o") == 3 and outcome.out.count("o S M D - F") == 3
-    for words in ["0123456789abcdef", "13 frames of 16 x 16", "relative: epsilon 0.1", "1 prompt, 2 seeds", "psnr 31.5",
+    for words in ["0123456789abcdef", "13 frames of 16 x 16", "relative: epsilon 0.1", "1 prompt, 2 seeds", "psnr 31.5, search 1 h 7 min",
                   "multi-diagonal", "sigma 1 to 0.6"]:
         assert words in outcome.out
     layer = equitile("inspect", "p.json", "--layer", "2")

@@ -70,15 +70,58 @@ def test_png(equitile, tmp_path, flags):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.npy", "out.png"]
 
 
+MASK_TYPES = "a mask is bool, or uint8 or (little-endian) int64 of 0 and 1"
+
+
+def test_files_that_only_python_reads(equitile, tmp_path):
+    np.savez(tmp_path / "m.npz", mask=random_mask(2, 4, 4))
+    for command in ["inspect", "m.npz"], ["plan", "--mask", "m.npz", "--for-ranks", 2]:
+        equitile(*command).must_be_refused("m.npz", "numpy.save", "in Python", MASK_TYPES)
+
+
+def test_steps_and_layers_are_told_apart(equitile, tmp_path):
+    masks = random_mask(3, 2, 4, 8, 8)
+    save(tmp_path / "m.npy", masks)
+    outcome = equitile("inspect", "m.npy")
+    assert outcome.code == 0 and "3 steps x 2 layers x 4 heads" in outcome.out, outcome.out
+    said = json.loads(equitile("inspect", "m.npy", "--json").out)
+    assert (said["steps"], said["layers"]) == (3, 2)
+    row = said["heaviest_rows"][0]
+    assert row["kept"] == masks[row["step"], row["layer"], row["head"], row["q_block"]].sum()
+    equitile("inspect", "m.npy", "--layer", 6).must_be_refused("6 layers in 3 steps")
+
+
+def test_pictures_are_a_video(equitile, tmp_path):
+    assert equitile(*VIDEO, "-o", "new/frames/%05d.png").code == 0
+    for path in "new/frames", "new/frames/", "new/frames/00003.png":
+        outcome = equitile("inspect", path)
+        assert outcome.code == 0 and "a red circle" in outcome.out and "of 48x32" in outcome.out, outcome.out + outcome.err
+    assert json.loads(equitile("inspect", "new/frames", "--json").out)["frames"] == 5
+    assert equitile("generate", "--from", "new/frames", "-o", "again.mp4").code == 0
+    assert equitile(*VIDEO, "-o", "%d.png").code == 0
+    assert "a red circle" in equitile("inspect", "0.png").out and "a red circle" in equitile("inspect", "frames.json").out
+
+
+@pytest.mark.parametrize("record, mention", [
+    ('{"parameters": 5, "run": {}}', "parameters"), ('{"parameters": {}, "run": 7}', "run"),
+    ('{"parameters": {"video_frames": "x"}, "run": {}}', "video_frames"), ('{"parameters": {}, "run": {"seconds": 3}}', "seconds"),
+    ('{"parameters": ', "not JSON: line 1, column"),
+])
+def test_broken_records_are_refused(equitile, tmp_path, record, mention):
+    (tmp_path / "v.mp4.json").write_text(record)
+    outcome = equitile("inspect", "v.mp4.json")
+    outcome.must_be_refused("v.mp4.json", mention)
+    assert "json.exception" not in outcome.err
+
+
 @pytest.mark.parametrize("array, mention", [
     (np.ones(7, bool), "rank 1"),
     (np.ones((4, 4), bool), "rank 2"),
     (np.ones((1, 1, 1, 2, 2, 2), bool), "rank 6"),
-    (np.ones((2, 4, 4), np.float32), "float32"),
+    *[(np.ones((2, 4, 4), dtype), MASK_TYPES) for dtype in ("f2", "f4", "f8", "i1", "i4", ">i8")],
     (np.ones((2, 4, 4), np.float64), "<f8"),
-    (np.ones((2, 4, 4), np.int32), "<i4"),
-    (np.full((2, 4, 4), 7, np.int64), "only 0 and 1"),
-    (np.full((2, 4, 4), 7, np.uint8), "only 0 and 1"),
+    (np.full((2, 4, 4), 2, np.int64), MASK_TYPES),
+    (np.full((2, 4, 4), 2, np.uint8), MASK_TYPES),
     (np.ones((0, 4, 4), bool), "empty"),
     (np.asfortranarray(random_mask(2, 4, 4)), "Fortran"),
 ])
@@ -110,7 +153,10 @@ def test_other_files_are_refused(equitile, tmp_path):
     (tmp_path / "notes.txt").write_text("not a mask")
     equitile("inspect", "notes.txt").must_be_refused("notes.txt", "it takes a mask")
     equitile("inspect", "missing.npy").must_be_refused("missing.npy", "No such file")
+    equitile("inspect", "none/m.npy").must_be_refused("none/m.npy", "No such file")
     equitile("inspect", ".").must_be_refused("model_index.json")
+    equitile("inspect", "Wan-AI/Wan2.1-T2V-1.3B").must_be_refused("hf download Wan-AI/Wan2.1-T2V-1.3B-Diffusers")
+    equitile("bench", "e2e", "-m", "Wan-AI/Wan2.2-T2V-A14B-Diffusers").must_be_refused("Wan2.2 is not supported")
 
 
 def test_output_that_cannot_be_written(equitile, tmp_path):

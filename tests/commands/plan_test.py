@@ -196,7 +196,16 @@ def test_text_fits_a_terminal(equitile, tmp_path):
     assert heading.split()[:4] == ["planner", "rho", "bound", "speed-up"]
     ulysses = next(line for line in table if "ulysses" in line)
     assert "1.00" in ulysses.split() and "speed-up: of the predicted time, over ulysses" in outcome.out.replace("\n", " ")
+    for of in ["uniform,heads=16,blocks=64,density=1"], ["wan,heads=24,blocks=128", "--link", "1Mb/s,20us"]:
+        for ranks in 16, 64:
+            out = equitile("plan", "--synthetic", *of, "--for-ranks", ranks, "--planner", "all").out
+            assert max(map(len, out.splitlines())) <= 80, out
+    assert " min" in out and re.search(r"takes [\d.]+ % longer", out.replace("\n", " ")), out
+    many = ["plan", "--synthetic", "uniform,heads=16,blocks=64,density=1", "--for-ranks", 16, "--planner", "all"]
+    assert re.search(r" = \d+ more ", equitile(*many).out) and not re.search(r" = \d+ more ", equitile(*many, "--wide").out)
     wide = equitile("plan", "--synthetic", "wan,heads=24,blocks=64", "--for-ranks", 8, "--wide").out
+    for column in "moved q+kv:", "buffer MB:", "compute, exchange, wait:", "planning ms:":
+        assert column in wide.replace("\n", " "), wide
     assert "buffer MB" in wide and "buffer MB" not in outcome.out
 
 
@@ -224,6 +233,11 @@ def test_machine_file_gives_costs_and_rates(equitile, tmp_path):
     (tmp_path / "machine.json").write_text(json.dumps(machine))
     args = ["--mask", "m.npy", "--for-ranks", 3, "--planner", "ulysses"]
     said = plan(equitile, *args, "--machine", "machine.json")
+    machine["kernel"].append({**machine["kernel"][0], "dtype": "int8", "gflops": 3 * machine["kernel"][0]["gflops"]})
+    (tmp_path / "integers.json").write_text(json.dumps(machine))
+    int8 = plan(equitile, *args, "--machine", "integers.json", "--compute", "int8")
+    assert int8["cluster"]["gflops"] == 3 * said["cluster"]["gflops"]
+    assert int8["cluster"]["q_bytes"] < 0.3 * said["cluster"]["q_bytes"] and int8["cluster"]["out_bytes"] < 0.6 * said["cluster"]["out_bytes"]
     assert said["cost"] == {"block": 41943040, "row": 1000000}
     assert said["cluster"]["link"]["bytes_per_second"] == 1e9
     assert plan(equitile, *args, "--machine", "machine.json", "--kernel-gflops", 100)["cost"]["block"] == 20971520

@@ -57,6 +57,20 @@ def latents(generate, tmp_path, *args):
     return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest()
 
 
+@pytest.mark.parametrize("compute", ["int16", "int8"])
+@pytest.mark.parametrize("attention", ["predict:error=0.1", "observe:error=0.1", "svg", "pattern+predict:w.json,error=0.2"])
+def test_integers_give_the_same_bits_on_any_ranks(equitile, tmp_path, attention, compute):
+    """Latents, frames and file, with every kind of source that looks at tokens."""
+    if ".json" in attention:
+        pattern_file(equitile, tmp_path)
+    outcome = equitile("verify", *FLAGS[:-1], 3, "--dense-steps", 1, "--attention", attention, "--compute", compute, "--ranks", "1,2,3,5,8",
+                       "--json", EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0, outcome.err
+    cases = json.loads(outcome.out)["cases"]
+    assert [case["ranks"] for case in cases if case["what"] == "latents"] == [1, 2, 3, 5, 8]
+    assert all(case["promise"] == "same_bits" and case["different"] == 0 for case in cases)
+
+
 @pytest.mark.parametrize("attention", SOURCES)
 def test_same_bits_on_any_ranks_and_threads(equitile, generate, tmp_path, attention):
     if ".json" in attention:
@@ -190,6 +204,18 @@ def test_says_what_was_left_out(generate, tmp_path):
     assert sidecar["parameters"]["attention"] == "predict:mass=0.5" and sidecar["parameters"]["dense_steps"] == "1"
     again = generate("--from", "a.mp4.json", "--save-latents", "again.st")
     assert again.code == 0, again.err
+
+
+# On two ranks each has a whole guidance pass: what its masks need is at home.
+@pytest.mark.parametrize("attention", ["predict", "predict:mass=0.5", "observe", "svg"])
+def test_says_what_was_sent_for_masks(generate, tmp_path, attention):
+    for ranks in 2, 3:
+        outcome = generate("--save-latents", "a.st", "--attention", attention, "--perf-dump-path", "perf.json", "--ranks", ranks, "-v")
+        assert outcome.code == 0, outcome.err
+        perf = json.loads((tmp_path / "perf.json").read_text())
+        sent = perf["attention"]["mask_bytes_sent"]
+        assert (sent > 0) == (ranks == 3) and sent == sum(call["mask_bytes_sent"] for call in perf["calls"]), ranks
+        assert f"{1e-6 * sent:.1f} MB sent; attention" in outcome.err, outcome.err
 
 
 @pytest.mark.parametrize("attention", ["dense", "mask:m", "pattern:p.json", "radial", "sta", "window:spatial", "window:temporal",

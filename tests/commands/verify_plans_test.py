@@ -31,6 +31,18 @@ def test_all_planners_keep_their_promise(equitile):
     assert promise["reference", 1] == "bound"
 
 
+@pytest.mark.parametrize("compute, bound", [("int16", 0.01), ("int8", 0.13)])
+def test_integers_keep_their_promise(equitile, compute, bound):
+    outcome = equitile("verify", "--ranks", "1,2,3", *SMALL, "--compute", compute, "--json")
+    assert outcome.code == 0, outcome.err
+    reference, *cases = json.loads(outcome.out)["cases"]
+    assert reference["planner"] == "reference" and reference["max_error"] > 1e-5  # not f32
+    for case in cases:
+        assert case["ok"] and case["bound"] <= bound and (case["bound"] == 0) == (case["promise"] == "same_bits")
+    assert any(case["promise"] == "bound" and case["max_error"] > 1e-5 for case in cases)
+    equitile("verify", "--golden", "x", "--compute", compute).must_be_refused("--compute", "--golden")
+
+
 def test_one_line_per_case(equitile):
     outcome = equitile("verify", "--ranks", "2", "--planner", "fractional,ring", *SMALL)
     assert outcome.code == 0, outcome.err

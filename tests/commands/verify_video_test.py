@@ -47,6 +47,19 @@ def test_where_bits_are_not_promised_a_bound_is(equitile, flags, bound):
         assert 0 < latents["different"] <= latents["of"] and 0 < latents["error"] and 0 < latents["max_error"]
 
 
+# Two steps with much guidance, and one without: the bound knows how errors grow between.
+@pytest.mark.parametrize("compute, bound", [("int16", 2.4e-3), ("int8", 5.6e-2), ("linear=int8", 5.6e-2), ("attention=int8", 5.6e-2)])
+@pytest.mark.parametrize("guidance, growth", [(1, 1), (12, 16.3)])
+def test_integers_of_split_rows_have_a_bound_of_their_own(equitile, compute, bound, guidance, growth):
+    outcome = equitile("verify", "-p", "star", "-m", MINI, "-W", 256, "-H", 64, "--video-frames", 9, "--steps", 2, "--cfg-scale", guidance,
+                       "--ranks", 3, "--planner", "ring", "--compute", compute, "--json")
+    assert outcome.code == 0, outcome.err
+    latents, frames = json.loads(outcome.out)["cases"]
+    assert latents["bound"] == pytest.approx(bound * growth, rel=0.02) and latents["promise"] == "bound"
+    assert latents["bound"] / 40 < latents["error"] <= latents["bound"]  # neither missed nor meaningless
+    assert 0 < frames["error"] <= frames["bound"]
+
+
 def test_what_may_be_off_is_told(equitile):
     lines = equitile("verify", *SPLIT, "--planner", "ring").out.splitlines()
     assert len(lines) == 7 and all("same bits" in line for line in lines[1:4]), lines

@@ -92,7 +92,7 @@ MpiCommunicator::Transfer& MpiCommunicator::NewTransfer(CommRequest& request, si
   return transfer;
 }
 
-CommRequest MpiCommunicator::Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) {
+CommRequest MpiCommunicator::DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) {
   CommRequest request;
   Transfer& transfer = NewTransfer(request, bytes.size(), to, tag);
   transfer.is_receive = false;

@@ -28,7 +28,6 @@ class MpiCommunicator final : public Communicator {
   bool simulated() const override { return kSimulator; }
   std::vector<int32_t> NodeOf() const override { return node_of_; }
 
-  CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) override;
   CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) override;
   bool Test(CommRequest& request) override;
   void Wait(CommRequest& request) override;
@@ -49,6 +48,7 @@ class MpiCommunicator final : public Communicator {
   void Close();
 
  private:
+  CommRequest DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) override;
   // The chunks of one message.
   struct Transfer {
     std::vector<MPI_Request> chunks;  // empty: the slot is free

@@ -6,7 +6,7 @@
 
 namespace equitile {
 
-CommRequest SoloCommunicator::Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) {
+CommRequest SoloCommunicator::DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) {
   return Post(Message::Sending(bytes, 0, to), to, tag);
 }
 

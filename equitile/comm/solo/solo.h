@@ -16,7 +16,6 @@ class SoloCommunicator final : public Communicator {
   int32_t size() const override { return 1; }
   std::string_view name() const override { return "solo"; }
 
-  CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) override;
   CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) override;
   bool Test(CommRequest& request) override;
   void Wait(CommRequest& request) override;
@@ -30,6 +29,7 @@ class SoloCommunicator final : public Communicator {
   void Broadcast(std::span<std::byte> bytes, int32_t root) override;
 
  private:
+  CommRequest DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) override;
   CommRequest Post(std::shared_ptr<Message> message, int32_t other, int32_t tag);
   [[noreturn]] void Fail(std::string cause);
 

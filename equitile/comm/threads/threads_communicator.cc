@@ -18,7 +18,7 @@ constexpr int kYields = 32;
 ThreadsCommunicator::ThreadsCommunicator(World& world, int32_t rank, double watchdog_seconds)
     : world_(world), rank_(rank), watchdog_(watchdog_seconds, Now()) {}
 
-CommRequest ThreadsCommunicator::Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) {
+CommRequest ThreadsCommunicator::DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) {
   return Post(Message::Sending(bytes, rank_, to), rank_, to, tag);
 }
 

@@ -16,7 +16,6 @@ class ThreadsCommunicator final : public Communicator {
   int32_t size() const override { return world_.size(); }
   std::string_view name() const override { return "threads"; }
 
-  CommRequest Send(std::span<const std::byte> bytes, int32_t to, int32_t tag) override;
   CommRequest Receive(std::span<std::byte> bytes, int32_t from, int32_t tag) override;
   bool Test(CommRequest& request) override;
   void Wait(CommRequest& request) override;
@@ -33,6 +32,7 @@ class ThreadsCommunicator final : public Communicator {
   void WithdrawAll();
 
  private:
+  CommRequest DoSend(std::span<const std::byte> bytes, int32_t to, int32_t tag) override;
   CommRequest Post(std::shared_ptr<Message> message, int32_t from, int32_t to, int32_t tag);
   void Collective(const CollectivePart& part);
   // Sleeps until the condition holds; throws when a rank has failed, or has ended though this wait

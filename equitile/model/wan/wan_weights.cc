@@ -8,6 +8,7 @@
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/error.h"
 #include "equitile/base/rng.h"
+#include "equitile/kernel/rounding_error.h"
 
 namespace equitile {
 namespace {
@@ -24,6 +25,8 @@ struct Entry {
   PackedLinear* matrix = nullptr;
   std::span<const float>* vector = nullptr;
 
+  // Of a matrix, without ".weight".
+  std::string NameOfFirst() const { return tensors[0].substr(0, tensors[0].rfind('.')); }
   int64_t Stacked() const { return out * static_cast<int64_t>(tensors.size()); }
 };
 
@@ -31,11 +34,12 @@ struct Entry {
 // only description of the layout: sizes, packing and views follow it.
 class Layout {
  public:
-  Layout(const WanConfig& config, WeightType type, WanWeights& weights) : type_(type) {
+  Layout(const WanConfig& config, const WanWeightTypes& types, WanWeights& weights)
+      : int16_(types.int16), type_(types.type) {
     const int64_t d = config.Width(), ffn = config.ffn_dim;
     // Integers are for the layers of blocks, where the time goes; what is computed once per step,
     // prompt or token, and all that follows depends on, stays f32.
-    if (IsInteger(type)) type_ = WeightType::kF32;
+    if (IsInteger(types.type)) type_ = WeightType::kF32;
     const WeightType outside = type_;
     const PatchSize& p = config.patch;
     AddLinear({"patch_embedding"}, config.PatchFeatures(), d, weights.patch,
@@ -49,7 +53,7 @@ class Layout {
     AddLinear({condition + "time_proj"}, d, 6 * d, weights.time_proj);
     AddLinear({condition + "text_embedder.linear_1"}, config.text_dim, d, weights.text_1);
     AddLinear({condition + "text_embedder.linear_2"}, d, d, weights.text_2);
-    type_ = type;
+    type_ = types.type;
     weights.blocks.resize(static_cast<size_t>(config.layers));
     for (size_t i = 0; i < weights.blocks.size(); ++i) {
       WanBlockWeights& block = weights.blocks[i];
@@ -93,8 +97,9 @@ class Layout {
       bias.tensors.push_back(name + ".bias");
     }
     matrix.matrix = &linear.weights;
-    matrix.type = type_;
-    matrix.bytes = PackedLinearBytes(in, matrix.Stacked(), type_);
+    const bool stays = type_ == WeightType::kInt8 && std::ranges::count(int16_, names[0]) > 0;
+    matrix.type = stays ? WeightType::kInt16 : type_;
+    matrix.bytes = PackedLinearBytes(in, matrix.Stacked(), matrix.type);
     Add(std::move(matrix));
     bias.vector = &linear.bias;
     Add(std::move(bias));
@@ -118,6 +123,7 @@ class Layout {
     entries_.push_back(std::move(entry));
   }
 
+  const std::vector<std::string>& int16_;
   WeightType type_;  // of the matrices that are added next
   std::vector<Entry> entries_;
   int64_t bytes_ = 0;
@@ -143,14 +149,24 @@ void CheckTensors(const Layout& layout, const TensorFiles& files) {
   }
 }
 
+// Of the tensors that a matrix is stacked from.
+class StoredStack {
+ public:
+  StoredStack(const TensorFiles& files, const Entry& entry) {
+    for (const std::string& name : entry.tensors)
+      matrices_.emplace_back(files[name], entry.out, entry.in);
+    for (const StoredMatrix& matrix : matrices_) views_.push_back(matrix.view());
+  }
+  std::span<const ConstView> views() const { return views_; }
+
+ private:
+  std::vector<StoredMatrix> matrices_;
+  std::vector<ConstView> views_;
+};
+
 void PackMatrix(const TensorFiles& files, const Entry& entry, std::span<std::byte> to,
                 ThreadPool& pool) {
-  std::vector<StoredMatrix> matrices;
-  std::vector<ConstView> views;
-  for (const std::string& name : entry.tensors)
-    matrices.emplace_back(files[name], entry.out, entry.in);
-  for (const StoredMatrix& matrix : matrices) views.push_back(matrix.view());
-  const int64_t bad = PackLinear(views, entry.type, to, pool);
+  const int64_t bad = PackLinear(StoredStack(files, entry).views(), entry.type, to, pool);
   if (bad >= 0) files[entry.tensors[static_cast<size_t>(bad)]].CheckFinite();
 }
 
@@ -165,8 +181,9 @@ void PackVector(const TensorFiles& files, const Entry& entry, std::span<std::byt
 
 }  // namespace
 
-WanWeights::WanWeights(const WanConfig& config, WeightType type, std::span<const std::byte> bytes) {
-  const Layout layout(config, type, *this);
+WanWeights::WanWeights(const WanConfig& config, const WanWeightTypes& types,
+                       std::span<const std::byte> bytes) {
+  const Layout layout(config, types, *this);
   CheckSize(layout, bytes);
   for (const Entry& entry : layout.entries()) {
     const auto part =
@@ -187,21 +204,44 @@ WanWeights::WanWeights(const WanConfig& config, WeightType type, std::span<const
   }
 }
 
-int64_t WanWeights::Bytes(const WanConfig& config, WeightType type) {
+int64_t WanWeights::Bytes(const WanConfig& config, const WanWeightTypes& types) {
   WanWeights weights;
-  return Layout(config, type, weights).bytes();
+  return Layout(config, types, weights).bytes();
+}
+
+std::vector<std::string> WanWeights::StayInt16(const TensorFiles& files, const WanConfig& config) {
+  constexpr double kMostError = 2e-2;
+  const WanWeightTypes int8 = WeightType::kInt8;
+  WanWeights weights;
+  const Layout layout(config, int8, weights);
+  CheckTensors(layout, files);
+  std::vector<std::string> names;
+  for (const Entry& entry : layout.entries()) {
+    if (entry.type != int8.type) continue;
+    if (RoundingError(StoredStack(files, entry).views(), Compute::kInt8) > kMostError)
+      names.push_back(entry.NameOfFirst());
+  }
+  return names;
+}
+
+int64_t WanWeights::BlockMatrices(const WanConfig& config) {
+  const WanWeightTypes int8 = WeightType::kInt8;
+  WanWeights weights;
+  const Layout layout(config, int8, weights);
+  return std::ranges::count(layout.entries(), int8.type, &Entry::type);
 }
 
 void WanWeights::Check(const TensorFiles& files, const WanConfig& config) {
   WanWeights weights;
-  CheckTensors(Layout(config, WeightType::kF32, weights), files);
+  const WanWeightTypes f32;
+  CheckTensors(Layout(config, f32, weights), files);
 }
 
-void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, WeightType type,
-                      std::span<std::byte> to, ThreadPool& pool,
+void WanWeights::Pack(const TensorFiles& files, const WanConfig& config,
+                      const WanWeightTypes& types, std::span<std::byte> to, ThreadPool& pool,
                       FunctionRef<void(int64_t done, int64_t total)> report) {
   WanWeights weights;
-  const Layout layout(config, type, weights);
+  const Layout layout(config, types, weights);
   CheckSize(layout, to);
   CheckTensors(layout, files);
   for (const Entry& entry : layout.entries()) {
@@ -215,10 +255,10 @@ void WanWeights::Pack(const TensorFiles& files, const WanConfig& config, WeightT
   }
 }
 
-void WanWeights::PackRandom(const WanConfig& config, WeightType type, uint64_t seed,
+void WanWeights::PackRandom(const WanConfig& config, const WanWeightTypes& types, uint64_t seed,
                             std::span<std::byte> to, ThreadPool& pool) {
   WanWeights weights;
-  const Layout layout(config, type, weights);
+  const Layout layout(config, types, weights);
   CheckSize(layout, to);
   uint32_t stream = 0;
   for (const Entry& entry : layout.entries()) {

@@ -265,8 +265,9 @@ std::vector<PlannerSpec> ParsePlanners(std::string_view text, int32_t ranks) {
   return specs;
 }
 
-void ApplyMachine(const Machine& machine, const BlockGrid& grid, PlanOptions& options) {
-  ApplyMachine(machine, grid.block_tokens, "f32", options.cluster);
+void ApplyMachine(const Machine& machine, const BlockGrid& grid, PlanOptions& options,
+                  std::string_view dtype) {
+  ApplyMachine(machine, grid.block_tokens, dtype, options.cluster);
   options.cost = CostInPicoseconds(options.cluster, grid);
 }
 

@@ -64,9 +64,10 @@ struct PlanOptions {
   bool reproducible = true;  // keeps auto to plans that do not split a row
 };
 
-// Rates of a machine for blocks of `grid`, and costs in their picoseconds. What the machine does
-// not say, and who shares a node, stays.
-void ApplyMachine(const Machine& machine, const BlockGrid& grid, PlanOptions& options);
+// Rates of a machine for blocks of `grid`, of attention in `dtype`, and costs in their picoseconds.
+// What the machine does not say, and who shares a node, stays.
+void ApplyMachine(const Machine& machine, const BlockGrid& grid, PlanOptions& options,
+                  std::string_view dtype = "f32");
 
 Problem ProblemFor(const LaneMasks& masks, const PlanOptions& options);
 

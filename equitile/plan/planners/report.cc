@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "equitile/base/duration.h"
 #include "equitile/base/error.h"
 #include "equitile/plan/predict/accounts.h"
 
@@ -10,6 +11,7 @@ namespace equitile {
 namespace {
 
 std::string Ms(double seconds) {
+  if (seconds >= 1) return DurationText(seconds);
   return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 0.01 ? 3 : 1);
 }
 

@@ -198,6 +198,21 @@ void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype,
   }
 }
 
+std::string MissingRates(const Machine& machine, std::string_view file, std::string_view attention,
+                         std::string_view linear) {
+  const auto lacks = [](const auto& rates, std::string_view dtype) {
+    return dtype != "f32" &&
+           std::ranges::none_of(rates, [&](const auto& rate) { return rate.dtype == dtype; });
+  };
+  const bool no_attention = lacks(machine.kernel, attention);
+  if (!no_attention && !lacks(machine.linear, linear)) return "";
+  return fmt::format(
+      "{}: has no rates of {} in {}; estimates take those of f32 (`equitile bench machine` "
+      "measures "
+      "anew)",
+      file, no_attention ? "attention" : "linear layers", no_attention ? attention : linear);
+}
+
 CostModel CostInPicoseconds(const Cluster& cluster, const BlockGrid& grid) {
   return {.block = std::max<int64_t>(1, Picoseconds(cluster.BlockSeconds(grid), "block")),
           .row = Picoseconds(cluster.row_seconds, "row")};

@@ -108,6 +108,11 @@ void CheckCluster(const Cluster& cluster, int32_t ranks);
 // both. What the machine does not say stays. Who shares a node is the job's business: SetNodes.
 void ApplyMachine(const Machine& machine, int64_t block, std::string_view dtype, Cluster& cluster);
 
+// What estimates of attention and linear layers in these types need and the machine's `file` does
+// not say, in one line; "" where nothing is missing.
+std::string MissingRates(const Machine& machine, std::string_view file, std::string_view attention,
+                         std::string_view linear = "f32");
+
 // Picoseconds, so that the costs of the smallest blocks are still large integers. Throws InputError
 // for a block or row of more than 10^6 seconds.
 CostModel CostInPicoseconds(const Cluster& cluster, const BlockGrid& grid);
