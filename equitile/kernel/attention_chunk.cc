@@ -167,11 +167,13 @@ void AddChunkT(const QueryGroup& group, const Chunk& chunk, const NextReads& nex
   } else if (chunk.log2_count != nullptr) {
     AddMeansToIntegers(group, chunk, next);
   } else if (compute == Compute::kInt16) {
-    UsesVnni() ? AddIntegers<Compute::kInt16, VnniPairProducts>(group, chunk, next)
-               : AddIntegers<Compute::kInt16, PairProducts>(group, chunk, next);
+    ActiveProducts() == IntegerProducts::kPairs
+        ? AddIntegers<Compute::kInt16, PairProducts>(group, chunk, next)
+        : AddIntegers<Compute::kInt16, VnniPairProducts>(group, chunk, next);
   } else {
-    UsesVnni() ? AddIntegers<Compute::kInt8, QuadProducts>(group, chunk, next)
-               : AddIntegers<Compute::kInt8, PairProducts>(group, chunk, next);
+    ActiveProducts() == IntegerProducts::kPairs
+        ? AddIntegers<Compute::kInt8, PairProducts>(group, chunk, next)
+        : AddIntegers<Compute::kInt8, QuadProducts>(group, chunk, next);
   }
 }
 

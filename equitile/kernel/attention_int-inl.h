@@ -90,7 +90,7 @@ inline void WidenValue(const std::byte* strip, int64_t head_dim, std::byte* to) 
 inline void PlaceQuery(const std::byte* strip, int64_t head_dim, std::byte* to) {
   const size_t words = ByteWords(head_dim);
   std::copy_n(strip + 4 * words, kStripTokens * 4, to + 8 * words);
-  if (!UsesVnni()) return WidenDims(strip, head_dim, 0, to);
+  if (ActiveProducts() == IntegerProducts::kPairs) return WidenDims(strip, head_dim, 0, to);
   std::copy_n(strip, 4 * words, to);
   auto* begin = reinterpret_cast<int32_t*>(to) + words;
   for (size_t at = 0; at < 16; at += kVecFloats) {
@@ -772,7 +772,8 @@ struct QueryPlace {
 };
 inline QueryPlace PlaceOfDim(int64_t dim, int64_t padded, Compute compute) {
   if (compute == Compute::kInt16) return {dim / 2, dim % 2 ? 0 : 16, 16};
-  if (UsesVnni()) return {dim / 4, static_cast<int>(24 - dim % 4 * 8), 24};
+  if (ActiveProducts() != IntegerProducts::kPairs)
+    return {dim / 4, static_cast<int>(24 - dim % 4 * 8), 24};
   return {dim % 2 * (padded / 4) + dim / 4, dim % 4 < 2 ? 16 : 0, 16};  // see WidenDims
 }
 

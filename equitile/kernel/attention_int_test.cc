@@ -214,14 +214,14 @@ class IntAttention : public testing::TargetTest {
  protected:
   // Every `every`th query of every row, however integers are multiplied.
   void ExpectSlowBits(Problem& problem, int64_t every) {
-    WithoutAndWithVnni([&] {
+    WithAllProducts([&] {
       problem.Run();
       ExpectSlowOutput(problem, every);
     });
   }
   // And all of it against double.
   void ExpectSlowResult(Problem& problem, int64_t every) {
-    WithoutAndWithVnni([&] {
+    WithAllProducts([&] {
       problem.Run();
       ExpectSlowOutput(problem, every);
       EXPECT_TRUE(MatchesReference(problem))
@@ -384,7 +384,7 @@ TEST_P(IntAttention, MeansAreNotRounded) {
       problem.args.tails.lanes = tails;
       problem.args.compute = compute;
       if (centred) problem.args.k_center = centers;
-      WithoutAndWithVnni([&] {
+      WithAllProducts([&] {
         problem.Run();
         EXPECT_TRUE(MatchesReference(problem)) << ComputeName(compute) << ' ' << centred;
       });
@@ -403,7 +403,7 @@ TEST_P(IntAttention, SameBitsForThreadsViewsStripsProducersAndSingleRows) {
     problem.args.compute = compute;
     problem.args.k_center = centers;
     const ResultBits want = problem.Bits(1);
-    WithoutAndWithVnni([&] { EXPECT_EQ(problem.Bits(3), want); });
+    WithAllProducts([&] { EXPECT_EQ(problem.Bits(3), want); });
 
     AttentionArgs strips = problem.args;
     const PackedStrips q(strips, strips.q, StripLayout::kQuery);
@@ -496,7 +496,7 @@ TEST_P(IntAttention, SumsFitAtTheTop) {
         EXPECT_GT(int64_t{top + 1} * (top + 1) * head_dim, INT32_MAX);
       }
       EXPECT_LE(int64_t{128} * WeightTop(compute) * ValueTop(compute), INT32_MAX);
-      WithoutAndWithVnni([&] {
+      WithAllProducts([&] {
         problem.Run();
         for (int64_t t = 0; t < 16; ++t) {
           const double score = (t % 2 ? 1.0 : -1.0) * std::sqrt(static_cast<double>(head_dim));

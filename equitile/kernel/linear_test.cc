@@ -473,7 +473,7 @@ TEST_P(LinearTest, IntegersAreThoseOfASlowComputation) {
                         Size{3, 1030, 18}, Size{2, 2051, 3}}) {
     for (WeightType type : {WeightType::kInt16, WeightType::kInt8}) {
       const Layer layer({.tokens = s.tokens, .in = s.in, .out = s.out, .packed = type});
-      WithoutAndWithVnni([&] {
+      WithAllProducts([&] {
         ExpectRoundedExactly(layer, fmt::format("{} tokens {} -> {}", s.tokens, s.in, s.out));
       });
     }
@@ -506,7 +506,7 @@ TEST_P(LinearTest, IntegersOfHardNumbers) {
     for (int64_t t = 0; t < 10; ++t) x.Store(50.0f, t, 11);
     ThreadPool pool(1);
     PackLinear(layer.weights, type, layer.packed.span(), pool);
-    WithoutAndWithVnni([&] { ExpectRoundedExactly(layer, "hard numbers"); });
+    WithAllProducts([&] { ExpectRoundedExactly(layer, "hard numbers"); });
   }
 }
 
@@ -525,7 +525,7 @@ TEST_P(LinearTest, SumsOfTopsStayInRange) {
     }
     ThreadPool pool(1);
     PackLinear(layer.weights, type, layer.packed.span(), pool);
-    WithoutAndWithVnni([&] { ExpectRoundedExactly(layer, "tops"); });
+    WithAllProducts([&] { ExpectRoundedExactly(layer, "tops"); });
     Tensor y = layer.Output();
     RunLayer(layer.Args(y));
     for (int64_t t = 0; t < 2; ++t) {
