@@ -200,7 +200,7 @@ class AmxSums {
     }
   }
 
-  const Operands& operands_;
+  const Operands operands_;
   AmxRegisters& registers_;
   int32_t* const memory_;  // [kAmxSums]
 };

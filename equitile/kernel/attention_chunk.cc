@@ -171,9 +171,14 @@ void AddChunkT(const QueryGroup& group, const Chunk& chunk, const NextReads& nex
         ? AddIntegers<Compute::kInt16, PairProducts>(group, chunk, next)
         : AddIntegers<Compute::kInt16, VnniPairProducts>(group, chunk, next);
   } else {
-    ActiveProducts() == IntegerProducts::kPairs
-        ? AddIntegers<Compute::kInt8, PairProducts>(group, chunk, next)
-        : AddIntegers<Compute::kInt8, QuadProducts>(group, chunk, next);
+    switch (ActiveProducts()) {
+      case IntegerProducts::kPairs:
+        return AddIntegers<Compute::kInt8, PairProducts>(group, chunk, next);
+      case IntegerProducts::kVnni:
+        return AddIntegers<Compute::kInt8, QuadProducts>(group, chunk, next);
+      case IntegerProducts::kAmx:
+        return AddIntegers<Compute::kInt8, AmxProducts>(group, chunk, next);
+    }
   }
 }
 

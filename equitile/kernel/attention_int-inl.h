@@ -17,7 +17,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
+#include "equitile/kernel/attention_amx-inl.h"
 #include "equitile/kernel/attention_group.h"
 #include "equitile/kernel/attention_toucher-inl.h"
 #include "equitile/kernel/exp-inl.h"
@@ -396,9 +398,11 @@ HWY_NOINLINE void WeightsOfShorts(float* scores, size_t strips, const VF* base,
 
 // z[token][16 queries] of a key strip for kStrips query strips, and the largest of each query.
 // kToShorts: in steps, two keys to a word (WeightsOfShorts).
-template <class Math, size_t kStrips, bool kToShorts>
+template <class Products, size_t kStrips, bool kToShorts>
 struct IntScoreTile {
-  const int32_t* k;  // key strip
+  using Math = typename Products::Keys;
+
+  const int32_t* k;  // key strip; of AMX its sums with the queries, [kStrips][16][16]
   const int32_t* q;  // query strips, q_stride words apart
   float* z;          // of this key strip
   const float *key_scale, *key_offset, *log2_value;
@@ -414,17 +418,22 @@ struct IntScoreTile {
   EQ_TILE void Rows(size_t row) const {
     touch->Tile();
     Tile<kRows, kStrips, Math> tile;
-    EQ_UNROLL
-    for (size_t r = 0; r < kRows; ++r) {
+    if constexpr (Products::kSummedBefore) {
+      tile.Load(k + row * 16, 16, kAmxStripSums);
+    } else {
       EQ_UNROLL
-      for (size_t v = 0; v < tile.kVecs; ++v) tile.c[r][v] = begin[v];
+      for (size_t r = 0; r < kRows; ++r) {
+        EQ_UNROLL
+        for (size_t v = 0; v < tile.kVecs; ++v) tile.c[r][v] = begin[v];
+      }
     }
     const int32_t *a = k + row * 8, *panel = q;
     LineToucher here = *lines;
     for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
       for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16)
         here.template Step<Math::kNumbers>();
-      tile.template MultiplyAddFixed<AOrder::kRowMajor, 8, 8>(a, panel, q_stride);
+      if constexpr (!Products::kSummedBefore)
+        tile.template MultiplyAddFixed<AOrder::kRowMajor, 8, 8>(a, panel, q_stride);
     }
     *lines = here;
     if (float_sums) {
@@ -480,12 +489,15 @@ struct IntScoreTile {
 };
 
 // o[dim][16 queries] = o * factor + V^T P * share for 16 dims.
-template <class Math, size_t kStrips>
+template <class Products, size_t kStrips>
 struct IntOutputTile {
-  const int32_t* const* v;  // value strips, at these dims
+  using Math = typename Products::Values;
+
+  const int32_t* const* v;  // value strips, at these dims; of AMX unused
   size_t strips;
-  const int32_t* p;  // weights, kChunkFloats words from strip to strip
-  float* o;          // at these dims, o_stride floats from strip to strip
+  const int32_t*
+      p;     // weights, kChunkFloats words from strip to strip; of AMX [kStrips][16][16] sums
+  float* o;  // at these dims, o_stride floats from strip to strip
   const VF* factor;  // null: the output so far is 0
   const VF* share;
   size_t o_stride;
@@ -497,11 +509,16 @@ struct IntOutputTile {
     touch->Tile();
     constexpr size_t kWords = 16 / Math::kNumbers;
     Tile<kRows, kStrips, Math> tile;
-    tile.Zero();
+    if constexpr (Products::kSummedBefore) {
+      tile.Load(p + row * 16, 16, kAmxStripSums);
+    } else {
+      tile.Zero();
+    }
     const int32_t* panel = p;
     LineToucher here = *lines;
     for (size_t i = 0; i < strips; ++i, panel += 16 * kWords) {
       here.template Step<Math::kNumbers>();
+      if constexpr (Products::kSummedBefore) continue;
       const int32_t* const a = v[i] + row;
       // The lines of the next 16 dims are not where the processor expects them: after those of
       // other strips. The tiles of these share them.
@@ -532,20 +549,27 @@ struct IntOutputTile {
   }
 };
 
-// How keys meet queries, and values weights.
+// How keys meet queries, and values weights. kSummedBefore: in tiles of AMX, before a register tile
+// takes the sums up.
 struct PairProducts {
+  static constexpr bool kSummedBefore = false;
   using Keys = PairMath;
   using Values = PairMath;
   using Sums = PairMath;
 };
 struct VnniPairProducts {
+  static constexpr bool kSummedBefore = false;
   using Keys = VnniPairMath;
   using Values = VnniPairMath;
 };
 struct QuadProducts {
+  static constexpr bool kSummedBefore = false;
   using Keys = UnsignedRowsMath;
   using Values = UnsignedPanelsMath;
   using Sums = VnniPairMath;
+};
+struct AmxProducts : QuadProducts {
+  static constexpr bool kSummedBefore = true;
 };
 
 // An operand type of the chunk update (attention_chunk.cc), as F32Operand is.
@@ -559,7 +583,8 @@ class IntOperand {
         memory_(group.memory),
         scales_(group.memory.keys),
         head_dim_(group.args.head_dim),
-        score_scale_(group.args.scale * kLog2E) {
+        score_scale_(group.args.scale * kLog2E),
+        amx_(chunk, head_dim_, group.memory.wide) {
     const int64_t scales_at = StripWordBytes(head_dim_, kCompute);
     for (size_t i = 0; i < chunk.size; ++i) {
       const auto* key = reinterpret_cast<const float*>(chunk.k[i] + scales_at);
@@ -632,10 +657,14 @@ class IntOperand {
         query_scale[v] = hn::Mul(query_scale[v], hn::Set(DF(), 1.0f / kShortStep));
       top[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
     }
+    HWY_ALIGN int32_t begin_words[kStrips * kStripTokens];
+    for (size_t v = 0; v < kStrips * kStripVecs; ++v)
+      hn::Store(begin[v], DI(), begin_words + v * kVecFloats);
+    auto sums = amx_.template ScoreSums<kStrips>(q, query_bytes, begin_words);
     for (size_t i = 0; i < chunk_.size; ++i) {
       LineToucher lines = touch->Keys(i);
-      const IntScoreTile<typename Products::Keys, kStrips, kToShorts> tile{
-          k_[i],
+      const IntScoreTile<Products, kStrips, kToShorts> tile{
+          Products::kSummedBefore ? sums.Of(i) : k_[i],
           AsWords(q),
           memory_.scores + slot * kChunkFloats + i * (kToShorts ? 128 : 256),
           scales_.key + i * 16,
@@ -676,14 +705,16 @@ class IntOperand {
   template <size_t kStrips>
   HWY_NOINLINE void Outputs(size_t strip, const VF* factor, const VF* share, Toucher* touch) const {
     const size_t groups = static_cast<size_t>(CeilDiv(head_dim_, 16)), o_stride = groups * 256;
+    auto sums = amx_.template OutputSums<kStrips>(memory_.scores);
     for (size_t g = 0; g < groups; ++g) {
       LineToucher lines = touch->Values(g);
       const int32_t* v[kChunkStrips];
       for (size_t i = 0; i < chunk_.size; ++i) v[i] = v_[i] + g * (256 / kNumbers);
-      const IntOutputTile<typename Products::Values, kStrips> tile{
+      const IntOutputTile<Products, kStrips> tile{
           v,
           chunk_.size,
-          reinterpret_cast<const int32_t*>(memory_.scores),
+          Products::kSummedBefore ? sums.Of(g)
+                                  : AsWords(reinterpret_cast<const std::byte*>(memory_.scores)),
           memory_.o + strip * o_stride + g * 256,
           factor,
           share,
@@ -759,6 +790,7 @@ class IntOperand {
   const float score_scale_;
   const int32_t* k_[kChunkStrips];
   const int32_t* v_[kChunkStrips];
+  const std::conditional_t<Products::kSummedBefore, AmxChunk, NoAmxChunk> amx_;
   const ShortWeights short_weights_;
   float share_unit_ = 0.0f;
   bool chunk_shorts_ = false;
