@@ -170,8 +170,8 @@ class AttentionBench {
       results_[group[i]].error = workload.Check(pool);
     }
     const auto count = static_cast<int64_t>(group.size());
-    const std::vector<PeakTiming> timings = TimeInTurnsBesidePeak(
-        pool, group.size(), run, [&](int64_t round, int64_t rounds) {
+    const std::vector<PeakTiming> timings =
+        TimeInTurnsBesidePeak(pool, group.size(), run, [&](int64_t round, int64_t rounds) {
           progress.Report(
               done_ * rounds + round * count, total * rounds,
               fmt::format("head_dim {}, density {:.2f}", setting.head_dim, mask.Density()));
@@ -191,7 +191,7 @@ class AttentionBench {
 
   void AddRow(const Setting& setting, const Result& result) {
     const double max_error = result.error.worst_fraction * result.error.tolerance;
-    table_.Add({std::string(TargetName(ActiveTarget())),
+    table_.Add({std::string(ActiveTargetName()),
                 setting.threads,
                 setting.dtype,
                 setting.compute,

@@ -260,7 +260,7 @@ double MeasureAttentionGflops(ThreadPool& pool, Compute compute, int64_t head_di
 
 Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions& options) {
   Machine machine;
-  machine.target = std::string(TargetName(ActiveTarget()));
+  machine.target = std::string(ActiveTargetName());
   machine.threads = pool.Threads();
   for (Compute compute : options.computes) {
     for (int64_t head_dim : options.head_dims) {

@@ -21,8 +21,9 @@ HWY_BEFORE_NAMESPACE();
 namespace equitile {
 namespace HWY_NAMESPACE {
 
-// A chunk that is multiplied by AMX. Where a strip has fewer dims than a register, or a chunk fewer
-// tokens, zeros stand here; what queries and weights have in their place does not matter then.
+// A chunk that is multiplied by AMX: while it lives, its thread's registers are set up. Where a
+// strip has fewer dims than a register, or a chunk fewer tokens, zeros stand here; what queries and
+// weights have in their place does not matter then.
 class AmxChunk {
  public:
   // memory: GroupMemory::wide.
@@ -48,13 +49,13 @@ class AmxChunk {
   // sums begin at, [kStrips][16].
   template <size_t kStrips>
   auto ScoreSums(const std::byte* queries, size_t query_bytes, const int32_t* begin) const {
-    return AmxSums<ByteSigns::kPanels, kStrips, Scores>({*this, queries, query_bytes, begin},
-                                                        registers_, sums_);
+    return AmxSums<ByteSigns::kPanels, 1, kStrips, Scores>({*this, queries, query_bytes, begin},
+                                                           registers_, sums_);
   }
   // Values times the weights of kStrips strips, kChunkFloats apart, 16 dims by 16 dims.
   template <size_t kStrips>
   auto OutputSums(const float* weights) const {
-    return AmxSums<ByteSigns::kRows, kStrips, Outputs>({*this, weights}, registers_, sums_);
+    return AmxSums<ByteSigns::kRows, 1, kStrips, Outputs>({*this, weights}, registers_, sums_);
   }
 
  private:
@@ -135,6 +136,15 @@ class AmxChunk {
   int32_t* const sums_;
   mutable AmxRegisters registers_;
 };
+
+// It takes the place of strips that are widened.
+constexpr bool AmxChunksFit() {
+  for (int64_t head_dim = kHeadDimStep; head_dim <= kMaxHeadDim; head_dim += kHeadDimStep) {
+    if (AmxChunk::Bytes(head_dim) > 2 * kChunkStrips * WideStripPitch(head_dim)) return false;
+  }
+  return true;
+}
+static_assert(AmxChunksFit());
 
 // In place of it with other instructions.
 struct NoAmxChunk {

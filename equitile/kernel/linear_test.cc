@@ -480,6 +480,39 @@ TEST_P(LinearTest, IntegersAreThoseOfASlowComputation) {
   }
 }
 
+// Around registers of AMX (16 tokens, 64 inputs), blocks of two, parts (512) and panels, and around
+// the least that it takes (linear_tile.cc, AmxPays): it has the bits of pairs, with tokens that are
+// huge or NaN among them.
+TEST_P(LinearTest, Int8ByAmxHasTheSameBits) {
+  if (!ProductsSupported(IntegerProducts::kAmx)) GTEST_SKIP() << "this machine lacks avx512amx";
+  const auto expect_same = [](int64_t tokens, int64_t in, int64_t out) {
+    Layer layer({.tokens = tokens, .in = in, .out = out, .packed = WeightType::kInt8});
+    if (tokens > 15) {
+      layer.x.view().Store(std::nanf(""), 15, in - 1);
+      for (int64_t i = 0; i < in; ++i)
+        layer.x.view().Store(1e30f * layer.x.view().Load(7, i), 7, i);
+    }
+    Tensor plain = layer.Output(), wanted = layer.Output();
+    for (const Activation activation : {Activation::kNone, Activation::kGeluTanh}) {
+      LinearArgs args = layer.Args(wanted);
+      args.epilogue.activation = activation;
+      SetProducts(IntegerProducts::kPairs);
+      RunLayer(args, 1);
+      SetProducts(IntegerProducts::kAmx);
+      args.y = plain;
+      RunLayer(args, 3);
+      ExpectSameBits(plain, wanted, fmt::format("{} tokens {} -> {}", tokens, in, out));
+    }
+  };
+  for (int64_t tokens : {1, 8, 15, 17, 31, 97}) {
+    for (int64_t in : {1, 3, 63, 65, 130, 192, 511, 513, 1536}) {
+      for (int64_t out : {1, 15, 17, 33}) expect_same(tokens, in, out);
+    }
+  }
+  expect_same(17, 8960, 17);
+  expect_same(50, 192, 576);
+}
+
 // Numbers that are hard to round: one huge token, one constant channel, zeros, numbers too small
 // for an inverse, ties, and rows that are all at the top, of one sign and of both.
 TEST_P(LinearTest, IntegersOfHardNumbers) {
