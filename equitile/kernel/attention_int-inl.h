@@ -433,22 +433,21 @@ struct IntScoreTile {
   EQ_TILE void Rows(size_t row) const {
     touch->Tile();
     Tile<kRows, kStrips, Math> tile;
+    LineToucher here = *lines;
     if constexpr (Products::kSummedBefore) {
       tile.Load(k + row * 16, 16, kAmxStripSums);
+      for (size_t g = 0; g < groups; ++g) Touch(here);
     } else {
       EQ_UNROLL
       for (size_t r = 0; r < kRows; ++r) {
         EQ_UNROLL
         for (size_t v = 0; v < tile.kVecs; ++v) tile.c[r][v] = begin[v];
       }
-    }
-    const int32_t *a = k + row * 8, *panel = q;
-    LineToucher here = *lines;
-    for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
-      for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16)
-        here.template Step<Math::kNumbers>();
-      if constexpr (!Products::kSummedBefore)
+      const int32_t *a = k + row * 8, *panel = q;
+      for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
+        Touch(here);
         tile.template MultiplyAddFixed<AOrder::kRowMajor, 8, 8>(a, panel, q_stride);
+      }
     }
     *lines = here;
     if (float_sums) {
@@ -462,6 +461,12 @@ struct IntScoreTile {
   }
 
  private:
+  // The share of eight words of dims.
+  static EQ_TILE void Touch(LineToucher& here) {
+    for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16)
+      here.template Step<Math::kNumbers>();
+  }
+
   // Sums become z; scaled(sum, scale of the key, its offset).
   template <size_t kRows, class Scaled>
   EQ_TILE void Finish(size_t row, const Tile<kRows, kStrips, Math>& tile,
@@ -519,18 +524,26 @@ struct IntOutputTile {
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
     touch->Tile();
-    constexpr size_t kWords = 16 / Math::kNumbers;
     Tile<kRows, kStrips, Math> tile;
+    LineToucher here = *lines;
     if constexpr (Products::kSummedBefore) {
       tile.Load(p + row * 16, 16, kAmxStripSums);
+      for (size_t i = 0; i < strips; ++i) here.template Step<Math::kNumbers>();
     } else {
       tile.Zero();
+      Multiply(row, tile, here);
     }
+    *lines = here;
+    factor != nullptr ? Finish<true>(row, tile) : Finish<false>(row, tile);
+  }
+
+ private:
+  template <size_t kRows>
+  EQ_TILE void Multiply(size_t row, Tile<kRows, kStrips, Math>& tile, LineToucher& here) const {
+    constexpr size_t kWords = 16 / Math::kNumbers;
     const int32_t* panel = p;
-    LineToucher here = *lines;
     for (size_t i = 0; i < strips; ++i, panel += 16 * kWords) {
       here.template Step<Math::kNumbers>();
-      if constexpr (Products::kSummedBefore) continue;
       const int32_t* const a = v[i] + row;
       // The lines of the next 16 dims are not where the processor expects them: after those of
       // other strips. The tiles of these share them.
@@ -539,11 +552,8 @@ struct IntOutputTile {
         __builtin_prefetch(a + (kWords + kWords * kRows / 16 * (row / kRows) + line) * 16, 0, 3);
       tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, kWords>(a, panel, kChunkFloats);
     }
-    *lines = here;
-    factor != nullptr ? Finish<true>(row, tile) : Finish<false>(row, tile);
   }
 
- private:
   template <bool kAdd, size_t kRows>
   EQ_TILE void Finish(size_t row, const Tile<kRows, kStrips, Math>& tile) const {
     float* const to = o + row * 16;
@@ -803,7 +813,7 @@ class IntOperand {
   const int32_t* k_[kChunkStrips];
   const int32_t* v_[kChunkStrips];
   const std::conditional_t<Products::kSummedBefore, AmxChunk, NoAmxChunk> amx_;
-  const ShortWeights short_weights_;
+  const ShortWeights short_weights_{};
   float share_unit_ = 0.0f;
   bool chunk_shorts_ = false;
   mutable bool shorts_[kIntTileStrips];  // of the strips of this pass

@@ -296,9 +296,10 @@ void ComputeTileOf(const LinearTile& tile, float* scratch_floats,
 }
 
 // Registers are set up per tile, and panels read whole for however few tokens: of 1 to 4 tokens AMX
-// is at 0.7 to 1.0 of VNNI, of 64 inputs at 0.8 to 0.95, of 8 tokens with 192 inputs at 1.1.
+// is at 0.7 to 1.0 of VNNI, of 64 inputs at 0.8 to 0.95, of 8 tokens at 0.96 with 128 and 1.1 with
+// 192.
 bool AmxPays(const LinearTile& tile) {
-  return tile.tokens.size() >= 8 && tile.args->weights.In() >= 128;
+  return tile.tokens.size() >= 8 && tile.args->weights.In() >= 192;
 }
 
 void ComputeInt8Tile(const LinearTile& tile, float* scratch, IntegerProducts products) {
