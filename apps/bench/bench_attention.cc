@@ -191,7 +191,7 @@ class AttentionBench {
 
   void AddRow(const Setting& setting, const Result& result) {
     const double max_error = result.error.worst_fraction * result.error.tolerance;
-    table_.Add({std::string(TargetName(ActiveTarget())),
+    table_.Add({std::string(ActiveTargetName()),
                 setting.threads,
                 setting.dtype,
                 setting.compute,

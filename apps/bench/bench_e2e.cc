@@ -304,7 +304,7 @@ Table Report(const Options& options, const WanConfig& config, const Workload& wo
                {"weight_bytes", false},
                {"memory_before_bytes", false},
                {"peak_memory_bytes"}});
-  table.Add({std::string(TargetName(ActiveTarget())),
+  table.Add({std::string(ActiveTargetName()),
              options.threads,
              options.shape.empty() ? options.model : options.shape,
              config.layers,

@@ -204,8 +204,8 @@ class LinearBench {
       }
     }
     const auto count = static_cast<int64_t>(group.size());
-    const std::vector<PeakTiming> timings = TimeInTurnsBesidePeak(
-        pool, group.size(), run, [&](int64_t round, int64_t rounds) {
+    const std::vector<PeakTiming> timings =
+        TimeInTurnsBesidePeak(pool, group.size(), run, [&](int64_t round, int64_t rounds) {
           progress.Report(done_ * rounds + round * count, total * rounds,
                           fmt::format("{} -> {}", setting.in, setting.out));
         });
@@ -219,7 +219,7 @@ class LinearBench {
   void AddRow(const Setting& setting, const Result& result) {
     const PeakTiming& timing = result.timing;
     const double gflops = setting.Flops() / timing.seconds * 1e-9;
-    table_.Add({std::string(TargetName(ActiveTarget())),
+    table_.Add({std::string(ActiveTargetName()),
                 setting.threads,
                 setting.tokens,
                 setting.in,

@@ -248,7 +248,7 @@ void Run(const Request& request) {
     ParallelBench bench(request, comm, threads);
     const Table table = bench.Run();
     if (comm.rank() != 0) return;
-    const std::string target(TargetName(ActiveTarget()));
+    const std::string target(ActiveTargetName());
     if (request.json) {
       Json plans = table.ToJson();
       if (!plans.is_array()) plans = Json::array({plans});

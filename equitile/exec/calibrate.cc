@@ -274,7 +274,7 @@ SpeedUps MeasureSpeedUps(Compute attention, Compute linear, int64_t head_dim) {
 
 Machine Calibrate(Communicator& comm, ThreadPool& pool, const CalibrationOptions& options) {
   Machine machine;
-  machine.target = std::string(TargetName(ActiveTarget()));
+  machine.target = std::string(ActiveTargetName());
   machine.threads = pool.Threads();
   for (Compute compute : options.computes) {
     for (int64_t head_dim : options.head_dims) {

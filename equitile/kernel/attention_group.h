@@ -92,7 +92,8 @@ struct GroupMemory {
   // Only of integers:
   float* q_floats;  // [head_dim][16]: a query strip
   float* keys;      // [6][chunk tokens]: scales
-  std::byte* wide;  // [2][chunk] key and value strips of bytes, WideStripPitch each
+  std::byte*
+      wide;  // [2][chunk] key and value strips of bytes, WideStripPitch each, or as AMX has them
 };
 
 // Query strips of one lane that walk the same chunks: from several rows or a part of one.

@@ -17,7 +17,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
+#include "equitile/kernel/attention_amx-inl.h"
 #include "equitile/kernel/attention_group.h"
 #include "equitile/kernel/attention_toucher-inl.h"
 #include "equitile/kernel/exp-inl.h"
@@ -90,7 +92,7 @@ inline void WidenValue(const std::byte* strip, int64_t head_dim, std::byte* to) 
 inline void PlaceQuery(const std::byte* strip, int64_t head_dim, std::byte* to) {
   const size_t words = ByteWords(head_dim);
   std::copy_n(strip + 4 * words, kStripTokens * 4, to + 8 * words);
-  if (!UsesVnni()) return WidenDims(strip, head_dim, 0, to);
+  if (ActiveProducts() == IntegerProducts::kPairs) return WidenDims(strip, head_dim, 0, to);
   std::copy_n(strip, 4 * words, to);
   auto* begin = reinterpret_cast<int32_t*>(to) + words;
   for (size_t at = 0; at < 16; at += kVecFloats) {
@@ -303,6 +305,21 @@ HWY_INLINE VI ShortPower(VI x) {
   return RoundToInt(hn::MulAdd(p, f, c(0.9999251961708069f)));
 }
 
+// Two z in steps, rounded, as the halves of a word: those below the range become the lowest, those
+// above it are nobody's (ToSteps).
+HWY_INLINE VI ShortPair(VF one, VF other) {
+#if HWY_TARGET == HWY_AVX3
+  // Rounded in its own instruction, without a clamp: what leaves int32 becomes its lowest.
+  const __m512i order = _mm512_set4_epi32(0x0F0E0706, 0x0D0C0504, 0x0B0A0302, 0x09080100);
+  const __m512i shorts = _mm512_packs_epi32(RoundToInt(one).raw, RoundToInt(other).raw);
+  return VI{_mm512_shuffle_epi8(shorts, order)};
+#else
+  const VF low = hn::Set(DF(), -32768.0f);
+  const VI a = RoundToInt(hn::Max(low, one)), b = RoundToInt(hn::Max(low, other));
+  return hn::Or(hn::And(a, hn::Set(DI(), 0xFFFF)), hn::ShiftLeft<16>(b));
+#endif
+}
+
 // Weights of words of two u = top - z, which are not negative. AVX-512 looks up what others
 // compute.
 class ShortWeights {
@@ -396,9 +413,11 @@ HWY_NOINLINE void WeightsOfShorts(float* scores, size_t strips, const VF* base,
 
 // z[token][16 queries] of a key strip for kStrips query strips, and the largest of each query.
 // kToShorts: in steps, two keys to a word (WeightsOfShorts).
-template <class Math, size_t kStrips, bool kToShorts>
+template <class Products, size_t kStrips, bool kToShorts>
 struct IntScoreTile {
-  const int32_t* k;  // key strip
+  using Math = typename Products::Keys;
+
+  const int32_t* k;  // key strip; of AMX its sums with the queries, [kStrips][16][16]
   const int32_t* q;  // query strips, q_stride words apart
   float* z;          // of this key strip
   const float *key_scale, *key_offset, *log2_value;
@@ -414,17 +433,21 @@ struct IntScoreTile {
   EQ_TILE void Rows(size_t row) const {
     touch->Tile();
     Tile<kRows, kStrips, Math> tile;
-    EQ_UNROLL
-    for (size_t r = 0; r < kRows; ++r) {
-      EQ_UNROLL
-      for (size_t v = 0; v < tile.kVecs; ++v) tile.c[r][v] = begin[v];
-    }
-    const int32_t *a = k + row * 8, *panel = q;
     LineToucher here = *lines;
-    for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
-      for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16)
-        here.template Step<Math::kNumbers>();
-      tile.template MultiplyAddFixed<AOrder::kRowMajor, 8, 8>(a, panel, q_stride);
+    if constexpr (Products::kSummedBefore) {
+      tile.Load(k + row * 16, 16, kAmxStripSums);
+      for (size_t g = 0; g < groups; ++g) Touch(here);
+    } else {
+      EQ_UNROLL
+      for (size_t r = 0; r < kRows; ++r) {
+        EQ_UNROLL
+        for (size_t v = 0; v < tile.kVecs; ++v) tile.c[r][v] = begin[v];
+      }
+      const int32_t *a = k + row * 8, *panel = q;
+      for (size_t g = 0; g < groups; ++g, a += 128, panel += 128) {
+        Touch(here);
+        tile.template MultiplyAddFixed<AOrder::kRowMajor, 8, 8>(a, panel, q_stride);
+      }
     }
     *lines = here;
     if (float_sums) {
@@ -438,6 +461,12 @@ struct IntScoreTile {
   }
 
  private:
+  // The share of eight words of dims.
+  static EQ_TILE void Touch(LineToucher& here) {
+    for (size_t dims = 0; dims < 8 * Math::kNumbers; dims += 16)
+      here.template Step<Math::kNumbers>();
+  }
+
   // Sums become z; scaled(sum, scale of the key, its offset).
   template <size_t kRows, class Scaled>
   EQ_TILE void Finish(size_t row, const Tile<kRows, kStrips, Math>& tile,
@@ -464,10 +493,7 @@ struct IntScoreTile {
       for (size_t v = 0; v < tile.kVecs; ++v) {
         if constexpr (kToShorts) {
           if (r % 4 >= 2) continue;
-          const VF low = hn::Set(DF(), -32768.0f);
-          const VI one = RoundToInt(hn::Max(low, log2_weight(r, v)));
-          const VI other = RoundToInt(hn::Max(low, log2_weight(r + 2, v)));
-          const VI word = hn::Or(hn::And(one, hn::Set(DI(), 0xFFFF)), hn::ShiftLeft<16>(other));
+          const VI word = ShortPair(log2_weight(r, v), log2_weight(r + 2, v));
           hn::Store(hn::BitCast(DF(), word), DF(), place(r / 4 * 2 + r % 2, v));
         } else {
           hn::Store(log2_weight(r, v), DF(), place(r, v));
@@ -480,12 +506,15 @@ struct IntScoreTile {
 };
 
 // o[dim][16 queries] = o * factor + V^T P * share for 16 dims.
-template <class Math, size_t kStrips>
+template <class Products, size_t kStrips>
 struct IntOutputTile {
-  const int32_t* const* v;  // value strips, at these dims
+  using Math = typename Products::Values;
+
+  const int32_t* const* v;  // value strips, at these dims; of AMX unused
   size_t strips;
-  const int32_t* p;  // weights, kChunkFloats words from strip to strip
-  float* o;          // at these dims, o_stride floats from strip to strip
+  const int32_t*
+      p;     // weights, kChunkFloats words from strip to strip; of AMX [kStrips][16][16] sums
+  float* o;  // at these dims, o_stride floats from strip to strip
   const VF* factor;  // null: the output so far is 0
   const VF* share;
   size_t o_stride;
@@ -495,11 +524,24 @@ struct IntOutputTile {
   template <size_t kRows>
   EQ_TILE void Rows(size_t row) const {
     touch->Tile();
-    constexpr size_t kWords = 16 / Math::kNumbers;
     Tile<kRows, kStrips, Math> tile;
-    tile.Zero();
-    const int32_t* panel = p;
     LineToucher here = *lines;
+    if constexpr (Products::kSummedBefore) {
+      tile.Load(p + row * 16, 16, kAmxStripSums);
+      for (size_t i = 0; i < strips; ++i) here.template Step<Math::kNumbers>();
+    } else {
+      tile.Zero();
+      Multiply(row, tile, here);
+    }
+    *lines = here;
+    factor != nullptr ? Finish<true>(row, tile) : Finish<false>(row, tile);
+  }
+
+ private:
+  template <size_t kRows>
+  EQ_TILE void Multiply(size_t row, Tile<kRows, kStrips, Math>& tile, LineToucher& here) const {
+    constexpr size_t kWords = 16 / Math::kNumbers;
+    const int32_t* panel = p;
     for (size_t i = 0; i < strips; ++i, panel += 16 * kWords) {
       here.template Step<Math::kNumbers>();
       const int32_t* const a = v[i] + row;
@@ -510,11 +552,8 @@ struct IntOutputTile {
         __builtin_prefetch(a + (kWords + kWords * kRows / 16 * (row / kRows) + line) * 16, 0, 3);
       tile.template MultiplyAddFixed<AOrder::kColumnMajor, 16, kWords>(a, panel, kChunkFloats);
     }
-    *lines = here;
-    factor != nullptr ? Finish<true>(row, tile) : Finish<false>(row, tile);
   }
 
- private:
   template <bool kAdd, size_t kRows>
   EQ_TILE void Finish(size_t row, const Tile<kRows, kStrips, Math>& tile) const {
     float* const to = o + row * 16;
@@ -532,20 +571,27 @@ struct IntOutputTile {
   }
 };
 
-// How keys meet queries, and values weights.
+// How keys meet queries, and values weights. kSummedBefore: in tiles of AMX, before a register tile
+// takes the sums up.
 struct PairProducts {
+  static constexpr bool kSummedBefore = false;
   using Keys = PairMath;
   using Values = PairMath;
   using Sums = PairMath;
 };
 struct VnniPairProducts {
+  static constexpr bool kSummedBefore = false;
   using Keys = VnniPairMath;
   using Values = VnniPairMath;
 };
 struct QuadProducts {
+  static constexpr bool kSummedBefore = false;
   using Keys = UnsignedRowsMath;
   using Values = UnsignedPanelsMath;
   using Sums = VnniPairMath;
+};
+struct AmxProducts : QuadProducts {
+  static constexpr bool kSummedBefore = true;
 };
 
 // An operand type of the chunk update (attention_chunk.cc), as F32Operand is.
@@ -559,7 +605,8 @@ class IntOperand {
         memory_(group.memory),
         scales_(group.memory.keys),
         head_dim_(group.args.head_dim),
-        score_scale_(group.args.scale * kLog2E) {
+        score_scale_(group.args.scale * kLog2E),
+        amx_(chunk, head_dim_, group.memory.wide) {
     const int64_t scales_at = StripWordBytes(head_dim_, kCompute);
     for (size_t i = 0; i < chunk.size; ++i) {
       const auto* key = reinterpret_cast<const float*>(chunk.k[i] + scales_at);
@@ -632,10 +679,14 @@ class IntOperand {
         query_scale[v] = hn::Mul(query_scale[v], hn::Set(DF(), 1.0f / kShortStep));
       top[v] = hn::Set(DF(), -std::numeric_limits<float>::infinity());
     }
+    HWY_ALIGN int32_t begin_words[kStrips * kStripTokens];
+    for (size_t v = 0; v < kStrips * kStripVecs; ++v)
+      hn::Store(begin[v], DI(), begin_words + v * kVecFloats);
+    auto sums = amx_.template ScoreSums<kStrips>(q, query_bytes, begin_words);
     for (size_t i = 0; i < chunk_.size; ++i) {
       LineToucher lines = touch->Keys(i);
-      const IntScoreTile<typename Products::Keys, kStrips, kToShorts> tile{
-          k_[i],
+      const IntScoreTile<Products, kStrips, kToShorts> tile{
+          Products::kSummedBefore ? sums.Of(i) : k_[i],
           AsWords(q),
           memory_.scores + slot * kChunkFloats + i * (kToShorts ? 128 : 256),
           scales_.key + i * 16,
@@ -676,14 +727,16 @@ class IntOperand {
   template <size_t kStrips>
   HWY_NOINLINE void Outputs(size_t strip, const VF* factor, const VF* share, Toucher* touch) const {
     const size_t groups = static_cast<size_t>(CeilDiv(head_dim_, 16)), o_stride = groups * 256;
+    auto sums = amx_.template OutputSums<kStrips>(memory_.scores);
     for (size_t g = 0; g < groups; ++g) {
       LineToucher lines = touch->Values(g);
       const int32_t* v[kChunkStrips];
       for (size_t i = 0; i < chunk_.size; ++i) v[i] = v_[i] + g * (256 / kNumbers);
-      const IntOutputTile<typename Products::Values, kStrips> tile{
+      const IntOutputTile<Products, kStrips> tile{
           v,
           chunk_.size,
-          reinterpret_cast<const int32_t*>(memory_.scores),
+          Products::kSummedBefore ? sums.Of(g)
+                                  : AsWords(reinterpret_cast<const std::byte*>(memory_.scores)),
           memory_.o + strip * o_stride + g * 256,
           factor,
           share,
@@ -759,7 +812,8 @@ class IntOperand {
   const float score_scale_;
   const int32_t* k_[kChunkStrips];
   const int32_t* v_[kChunkStrips];
-  const ShortWeights short_weights_;
+  const std::conditional_t<Products::kSummedBefore, AmxChunk, NoAmxChunk> amx_;
+  const ShortWeights short_weights_{};
   float share_unit_ = 0.0f;
   bool chunk_shorts_ = false;
   mutable bool shorts_[kIntTileStrips];  // of the strips of this pass
@@ -772,7 +826,8 @@ struct QueryPlace {
 };
 inline QueryPlace PlaceOfDim(int64_t dim, int64_t padded, Compute compute) {
   if (compute == Compute::kInt16) return {dim / 2, dim % 2 ? 0 : 16, 16};
-  if (UsesVnni()) return {dim / 4, static_cast<int>(24 - dim % 4 * 8), 24};
+  if (ActiveProducts() != IntegerProducts::kPairs)
+    return {dim / 4, static_cast<int>(24 - dim % 4 * 8), 24};
   return {dim % 2 * (padded / 4) + dim / 4, dim % 4 < 2 ? 16 : 0, 16};  // see WidenDims
 }
 

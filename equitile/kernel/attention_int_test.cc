@@ -137,8 +137,8 @@ std::vector<float> SlowQuery(const AttentionArgs& args, int64_t row, int64_t pos
   std::vector<IntToken> strip;  // its 16 queries, or fewer: they have z in 16 bits together
   const int64_t begin = position / 16 * 16, end = std::min(begin + 16, args.grid.q_tokens);
   for (int64_t p = begin; p < end; ++p) {
-    strip.push_back(Rounded(args.q.view, args, lane, TokenAt(args.QOrder(lane), p),
-                            StripLayout::kQuery));
+    strip.push_back(
+        Rounded(args.q.view, args, lane, TokenAt(args.QOrder(lane), p), StripLayout::kQuery));
   }
   const IntToken& q = strip[static_cast<size_t>(position - begin)];
   std::vector<int64_t> tokens;
@@ -175,8 +175,8 @@ std::vector<float> SlowQuery(const AttentionArgs& args, int64_t row, int64_t pos
     std::vector<int64_t> dots(dims, 0);
     for (size_t j = 0, part = 0; shorts && j < count; ++j) {
       const int64_t w = ShortWeight(z[j], top), p = (w + 64) >> 7;
-      const auto rest = static_cast<size_t>(
-          std::nearbyint(Exp2(least - values[j].scale) * 4095.0f));
+      const auto rest =
+          static_cast<size_t>(std::nearbyint(Exp2(least - values[j].scale) * 4095.0f));
       part += static_cast<size_t>(w) * rest;
       if (j % 16 == 15 || j + 1 == count) {
         EXPECT_LE(part, size_t{INT32_MAX});
@@ -214,14 +214,14 @@ class IntAttention : public testing::TargetTest {
  protected:
   // Every `every`th query of every row, however integers are multiplied.
   void ExpectSlowBits(Problem& problem, int64_t every) {
-    WithoutAndWithVnni([&] {
+    WithAllProducts([&] {
       problem.Run();
       ExpectSlowOutput(problem, every);
     });
   }
   // And all of it against double.
   void ExpectSlowResult(Problem& problem, int64_t every) {
-    WithoutAndWithVnni([&] {
+    WithAllProducts([&] {
       problem.Run();
       ExpectSlowOutput(problem, every);
       EXPECT_TRUE(MatchesReference(problem))
@@ -261,7 +261,7 @@ class IntAttention : public testing::TargetTest {
 
 TEST_P(IntAttention, IsTheSlowComputationBitForBit) {
   for (Compute compute : kIntegers) {
-    for (int64_t head_dim : {8, 24, 32, 72, 128, 264, 512}) {
+    for (int64_t head_dim : {8, 24, 32, 40, 64, 72, 128, 256, 264, 512}) {
       Problem problem({.grid = {.q_tokens = 37, .kv_tokens = 331, .block_tokens = 16},
                        .head_dim = head_dim,
                        .density = 0.7f,
@@ -384,7 +384,7 @@ TEST_P(IntAttention, MeansAreNotRounded) {
       problem.args.tails.lanes = tails;
       problem.args.compute = compute;
       if (centred) problem.args.k_center = centers;
-      WithoutAndWithVnni([&] {
+      WithAllProducts([&] {
         problem.Run();
         EXPECT_TRUE(MatchesReference(problem)) << ComputeName(compute) << ' ' << centred;
       });
@@ -403,7 +403,7 @@ TEST_P(IntAttention, SameBitsForThreadsViewsStripsProducersAndSingleRows) {
     problem.args.compute = compute;
     problem.args.k_center = centers;
     const ResultBits want = problem.Bits(1);
-    WithoutAndWithVnni([&] { EXPECT_EQ(problem.Bits(3), want); });
+    WithAllProducts([&] { EXPECT_EQ(problem.Bits(3), want); });
 
     AttentionArgs strips = problem.args;
     const PackedStrips q(strips, strips.q, StripLayout::kQuery);
@@ -442,6 +442,40 @@ TEST_P(IntAttention, SameBitsForThreadsViewsStripsProducersAndSingleRows) {
     for (size_t i = 0; i < part.lse.size(); ++i) {
       if (part.lse[i] != std::bit_cast<uint32_t>(Problem::kUntouchedLse)) {
         EXPECT_EQ(part.lse[i], want.lse[i]);
+      }
+    }
+  }
+}
+
+// Chunks that end within a register of AMX (4 strips of keys, 2 of them a block; 64 dims), rows
+// that keep nothing, means of skipped blocks, tokens that are huge or NaN: the bits of pairs.
+TEST_P(IntAttention, Int8ByAmxHasTheSameBits) {
+  if (!ProductsSupported(IntegerProducts::kAmx)) GTEST_SKIP() << "this machine lacks avx512amx";
+  const Tail tails[] = {Tail::kMean, Tail::kNone};
+  // Queries in blocks large enough for it (attention_chunk.cc, AmxPays), and a rest that is not.
+  for (int64_t head_dim : {8, 24, 32, 40, 64, 96, 128, 256}) {
+    for (int64_t tokens : {1, 15, 17, 97, 331}) {
+      for (const float density : {0.4f, 1.0f}) {
+        Problem problem({.lanes = {.batch = 1, .heads = 2},
+                         .grid = {.q_tokens = 297, .kv_tokens = tokens, .block_tokens = 128},
+                         .head_dim = head_dim,
+                         .density = density,
+                         .seed = static_cast<uint64_t>(head_dim + tokens)});
+        problem.args.compute = Compute::kInt8;
+        if (tokens > 200) {
+          for (int64_t i = 0; i < head_dim; ++i) {
+            problem.k.view().Store(1e20f * problem.k.view().Load(0, 40, 0, i), 0, 40, 0, i);
+            problem.v.view().Store(1e20f * problem.v.view().Load(0, 140, 0, i), 0, 140, 0, i);
+          }
+          problem.k.view().Store(kNan, 0, 90, 1, head_dim - 1);
+          problem.q.view().Store(kNan, 0, 33, 1, 0);
+        }
+        if (density < 1.0f) problem.args.tails.lanes = tails;
+        SetProducts(IntegerProducts::kPairs);
+        const ResultBits want = problem.Bits(1);
+        SetProducts(IntegerProducts::kAmx);
+        EXPECT_TRUE(problem.Bits(1) == want) << head_dim << ' ' << tokens;
+        EXPECT_TRUE(problem.Bits(3) == want) << head_dim << ' ' << tokens << ", three threads";
       }
     }
   }
@@ -496,7 +530,7 @@ TEST_P(IntAttention, SumsFitAtTheTop) {
         EXPECT_GT(int64_t{top + 1} * (top + 1) * head_dim, INT32_MAX);
       }
       EXPECT_LE(int64_t{128} * WeightTop(compute) * ValueTop(compute), INT32_MAX);
-      WithoutAndWithVnni([&] {
+      WithAllProducts([&] {
         problem.Run();
         for (int64_t t = 0; t < 16; ++t) {
           const double score = (t % 2 ? 1.0 : -1.0) * std::sqrt(static_cast<double>(head_dim));

@@ -359,7 +359,7 @@ TEST_P(Conv3dTest, SameBitsFromAssignedWeights) {
   }
 }
 
-// Exact sums have no order: what this target gives, with and without VNNI, is what the first
+// Exact sums have no order: what this target gives, however it multiplies them, is what the first
 // one does.
 TEST_P(Conv3dTest, Int16HasTheSameBitsOnEveryTarget) {
   for (const Case& c : Cases()) {
@@ -371,7 +371,7 @@ TEST_P(Conv3dTest, Int16HasTheSameBitsOnEveryTarget) {
     args.epilogue.out = expected.Out();
     RunConv(args);
     SetTarget(GetParam());
-    WithoutAndWithVnni([&] {
+    WithAllProducts([&] {
       Video found = p.Output();
       args.epilogue.out = found.Out();
       RunConv(args);
@@ -406,7 +406,7 @@ TEST_P(Conv3dTest, Int16SumsFitAtTheTop) {
     }
     ThreadPool pool(1);
     p.packed.AssignRounded(p.weights, p.bias, p.in_gamma, pool);
-    WithoutAndWithVnni([&] {
+    WithAllProducts([&] {
       Video out = p.Output();
       ConvArgs args = p.Args();
       args.epilogue.out = out.Out();

@@ -281,10 +281,10 @@ void ComputeWinogradIn(const WinogradBlock& block, float* scratch) {
 void ComputeWinograd(const WinogradBlock& block, float* scratch) {
   if (block.args->weights->compute() == Compute::kF32) {
     ComputeWinogradIn<FloatPlane>(block, scratch);
-  } else if (UsesVnni()) {
-    ComputeWinogradIn<Int16Plane<VnniPairMath>>(block, scratch);
-  } else {
+  } else if (ActiveProducts() == IntegerProducts::kPairs) {
     ComputeWinogradIn<Int16Plane<PairMath>>(block, scratch);
+  } else {
+    ComputeWinogradIn<Int16Plane<VnniPairMath>>(block, scratch);
   }
 }
 

@@ -95,7 +95,7 @@ void PackFloatRows(const From* from, int64_t row_stride, int64_t stride, size_t 
 // f32, and bf16 that is widened piece by piece. Words are floats.
 struct FloatOperand {
   using Math = FloatMath;
-  static constexpr bool kRounded = false;
+  static constexpr bool kRounded = false, kSummedBefore = false;
 
   static size_t Words(const DepthPiece& piece) { return static_cast<size_t>(piece.inputs.size()); }
 
@@ -150,7 +150,7 @@ HWY_INLINE void PackGroups(const LinearTile& tile, const DepthPiece& piece, int3
 template <class PairsMath>
 struct Int16Operand {
   using Math = PairsMath;
-  static constexpr bool kRounded = true, kOffsetRows = false;
+  static constexpr bool kRounded = true, kOffsetRows = false, kSummedBefore = false;
 
   static size_t Words(const DepthPiece& piece) {
     return static_cast<size_t>(CeilDiv(piece.inputs.size(), 2));
@@ -173,7 +173,7 @@ struct Int16Operand {
 // of inputs: 8 words of their even ones, then 8 of their odd ones.
 struct WidenedInt8Operand {
   using Math = PairMath;
-  static constexpr bool kRounded = true, kOffsetRows = false;
+  static constexpr bool kRounded = true, kOffsetRows = false, kSummedBefore = false;
   static constexpr size_t kGroupQuads = kGroupWords / 2;
 
   static size_t Quads(const DepthPiece& piece) {
@@ -227,7 +227,7 @@ struct WidenedInt8Operand {
 // begin at what that adds.
 struct VnniInt8Operand {
   using Math = UnsignedRowsMath;
-  static constexpr bool kRounded = true, kOffsetRows = true;
+  static constexpr bool kRounded = true, kOffsetRows = true, kSummedBefore = false;
 
   static size_t Words(const DepthPiece& piece) {
     return static_cast<size_t>(CeilDiv(piece.inputs.size(), 4));

@@ -473,11 +473,44 @@ TEST_P(LinearTest, IntegersAreThoseOfASlowComputation) {
                         Size{3, 1030, 18}, Size{2, 2051, 3}}) {
     for (WeightType type : {WeightType::kInt16, WeightType::kInt8}) {
       const Layer layer({.tokens = s.tokens, .in = s.in, .out = s.out, .packed = type});
-      WithoutAndWithVnni([&] {
+      WithAllProducts([&] {
         ExpectRoundedExactly(layer, fmt::format("{} tokens {} -> {}", s.tokens, s.in, s.out));
       });
     }
   }
+}
+
+// Around registers of AMX (16 tokens, 64 inputs), blocks of two, parts (512) and panels, and around
+// the least that it takes (linear_tile.cc, AmxPays): it has the bits of pairs, with tokens that are
+// huge or NaN among them.
+TEST_P(LinearTest, Int8ByAmxHasTheSameBits) {
+  if (!ProductsSupported(IntegerProducts::kAmx)) GTEST_SKIP() << "this machine lacks avx512amx";
+  const auto expect_same = [](int64_t tokens, int64_t in, int64_t out) {
+    Layer layer({.tokens = tokens, .in = in, .out = out, .packed = WeightType::kInt8});
+    if (tokens > 15) {
+      layer.x.view().Store(std::nanf(""), 15, in - 1);
+      for (int64_t i = 0; i < in; ++i)
+        layer.x.view().Store(1e30f * layer.x.view().Load(7, i), 7, i);
+    }
+    Tensor plain = layer.Output(), wanted = layer.Output();
+    for (const Activation activation : {Activation::kNone, Activation::kGeluTanh}) {
+      LinearArgs args = layer.Args(wanted);
+      args.epilogue.activation = activation;
+      SetProducts(IntegerProducts::kPairs);
+      RunLayer(args, 1);
+      SetProducts(IntegerProducts::kAmx);
+      args.y = plain;
+      RunLayer(args, 3);
+      ExpectSameBits(plain, wanted, fmt::format("{} tokens {} -> {}", tokens, in, out));
+    }
+  };
+  for (int64_t tokens : {1, 8, 15, 17, 31, 97}) {
+    for (int64_t in : {1, 3, 63, 65, 192, 195, 511, 513, 1536}) {
+      for (int64_t out : {1, 15, 17, 33}) expect_same(tokens, in, out);
+    }
+  }
+  expect_same(17, 8960, 17);
+  expect_same(50, 192, 576);
 }
 
 // Numbers that are hard to round: one huge token, one constant channel, zeros, numbers too small
@@ -506,7 +539,7 @@ TEST_P(LinearTest, IntegersOfHardNumbers) {
     for (int64_t t = 0; t < 10; ++t) x.Store(50.0f, t, 11);
     ThreadPool pool(1);
     PackLinear(layer.weights, type, layer.packed.span(), pool);
-    WithoutAndWithVnni([&] { ExpectRoundedExactly(layer, "hard numbers"); });
+    WithAllProducts([&] { ExpectRoundedExactly(layer, "hard numbers"); });
   }
 }
 
@@ -525,7 +558,7 @@ TEST_P(LinearTest, SumsOfTopsStayInRange) {
     }
     ThreadPool pool(1);
     PackLinear(layer.weights, type, layer.packed.span(), pool);
-    WithoutAndWithVnni([&] { ExpectRoundedExactly(layer, "tops"); });
+    WithAllProducts([&] { ExpectRoundedExactly(layer, "tops"); });
     Tensor y = layer.Output();
     RunLayer(layer.Args(y));
     for (int64_t t = 0; t < 2; ++t) {

@@ -3,6 +3,12 @@
 #include <cstdint>
 #include <cstdlib>
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include "equitile/base/error.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -34,8 +40,6 @@ struct KnownTarget {
   int64_t bits;  // Highway's; any of them
 };
 
-constexpr std::string_view kWithVnni = "avx512vnni";
-
 constexpr KnownTarget kKnown[] = {
     {Target::kPortable, "portable", "portable", HWY_SCALAR | HWY_EMU128},
     {Target::kSse4, "sse4", "sse4", HWY_SSE4},
@@ -51,6 +55,17 @@ constexpr int64_t AllKnownBits() {
 }
 static_assert((HWY_TARGETS & ~AllKnownBits()) == 0,
               "Highway compiles a target that has no name here; see EQUITILE_TARGETS in cmake");
+
+// Of avx512, as EQUITILE_TARGET names it with its instructions for integers.
+struct KnownProducts {
+  IntegerProducts products;
+  std::string_view name;
+};
+constexpr KnownProducts kWithProducts[] = {
+    {IntegerProducts::kPairs, "avx512"},
+    {IntegerProducts::kVnni, "avx512vnni"},
+    {IntegerProducts::kAmx, "avx512amx"},
+};
 
 const KnownTarget& Known(Target target) {
   for (const KnownTarget& known : kKnown) {
@@ -74,11 +89,46 @@ bool MachineHasVnni() {
 #endif
 }
 
-bool VnniOf(Target target) { return target == Target::kAvx512 && MachineHasVnni(); }
+// The kernel gives a process the registers of AMX when asked, if it knows them and no thread has a
+// signal stack too small for them. Threads and forks inherit the permission.
+bool AskForAmx() {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr unsigned kTileAndInt8 = 1u << 24 | 1u << 25;  // of leaf 7, EDX
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTileAndInt8) == kTileAndInt8 &&
+         syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
 
-bool& UsesVnniNow() {
-  static bool uses = VnniOf(ActiveTarget());
-  return uses;
+bool MachineHas(IntegerProducts products) {
+  switch (products) {
+    case IntegerProducts::kPairs:
+      return true;
+    case IntegerProducts::kVnni:
+      return MachineHasVnni();
+    case IntegerProducts::kAmx:
+      static const bool has = MachineHasVnni() && AskForAmx();
+      return has;
+  }
+  EQ_CHECK(false, "unknown products");
+}
+
+IntegerProducts ProductsOf(Target target) {
+  if (target != Target::kAvx512) return IntegerProducts::kPairs;
+  if (MachineHas(IntegerProducts::kAmx)) return IntegerProducts::kAmx;
+  return MachineHasVnni() ? IntegerProducts::kVnni : IntegerProducts::kPairs;
+}
+
+IntegerProducts& ProductsNow() {
+  static IntegerProducts products = ProductsOf(ActiveTarget());
+  return products;
+}
+
+std::string_view NameWith(IntegerProducts products) {
+  return kWithProducts[static_cast<size_t>(products)].name;
 }
 
 }  // namespace
@@ -89,7 +139,10 @@ Target ParseTarget(std::string_view name) {
   for (const KnownTarget& known : kKnown) {
     if (known.name == name) return known.target;
   }
-  throw InputError("[kernel] unknown SIMD target '{}'; use avx512, avx2, sse4 or portable", name);
+  throw InputError(
+      "[kernel] unknown SIMD target '{}'; use avx512amx, avx512vnni, avx512, avx2, sse4 or "
+      "portable",
+      name);
 }
 
 std::string_view ArithmeticName(Target target) { return Known(target).arithmetic; }
@@ -138,27 +191,38 @@ void SetTarget(Target target) {
   const int64_t bits = Known(target).bits & HWY_TARGETS;
   hwy::SetSupportedTargetsForTest(bits);
   hwy::GetChosenTarget().Update(bits);
-  UsesVnniNow() = VnniOf(target);
+  ProductsNow() = ProductsOf(target);
 }
 
-bool UsesVnni() { return UsesVnniNow(); }
+bool ProductsSupported(IntegerProducts products) {
+  return ActiveTarget() != Target::kAvx512 || MachineHas(products);
+}
 
-void SetVnni(bool on) {
-  if (on && ActiveTarget() == Target::kAvx512 && !MachineHasVnni())
-    throw InputError("[kernel] SIMD target '{}' is not supported by this machine", kWithVnni);
-  UsesVnniNow() = on;
+IntegerProducts ActiveProducts() { return ProductsNow(); }
+
+void SetProducts(IntegerProducts products) {
+  if (!ProductsSupported(products)) {
+    throw InputError("[kernel] SIMD target '{}' is not supported by this machine",
+                     NameWith(products));
+  }
+  ProductsNow() = products;
 }
 
 std::string_view ActiveTargetName() {
-  return UsesVnni() && ActiveTarget() == Target::kAvx512 ? kWithVnni : TargetName(ActiveTarget());
+  const Target target = ActiveTarget();
+  return target == Target::kAvx512 ? NameWith(ActiveProducts()) : TargetName(target);
 }
 
 void ApplyTargetFromEnvironment() {
   const char* value = std::getenv("EQUITILE_TARGET");
   if (value == nullptr || *value == '\0') return;
   const std::string_view name = value;
-  SetTarget(name == kWithVnni ? Target::kAvx512 : ParseTarget(name));
-  SetVnni(name == kWithVnni);
+  for (const KnownProducts& known : kWithProducts) {
+    if (known.name != name) continue;
+    SetTarget(Target::kAvx512);
+    return SetProducts(known.products);
+  }
+  SetTarget(ParseTarget(name));
 }
 
 }  // namespace equitile

@@ -29,13 +29,20 @@ Target ActiveTarget();                  // asked from the code that really runs
 // supported.
 void SetTarget(Target target);
 
-// Whether integers are multiplied as VNNI does: on avx512 where the machine has it, unless the
-// environment asks for avx512 alone ("avx512vnni" insists on both). SetTarget decides it anew. The
-// bits are the same. Other targets put the same products together from theirs when told to, slowly:
-// so tests walk that way on any machine.
-bool UsesVnni();
-void SetVnni(bool on);                // as SetTarget
-std::string_view ActiveTargetName();  // TargetName(ActiveTarget()), or "avx512vnni"
+// How integers are multiplied, from slowest to fastest: pairs of int16 as every target can; as
+// AVX-512 VNNI does, four bytes to a word; bytes in the tiles of AMX, where int16 goes on as with
+// VNNI. The bits are the same. On avx512 it is the fastest that the machine has, unless the
+// environment asks for another ("avx512" alone, "avx512vnni", "avx512amx"); SetTarget decides it
+// anew. Other targets put the same products together from theirs when told to, slowly: so tests
+// walk every way on any machine.
+enum class IntegerProducts { kPairs, kVnni, kAmx };
+
+bool ProductsSupported(IntegerProducts products);  // by the active target, here
+IntegerProducts ActiveProducts();
+void SetProducts(IntegerProducts products);  // as SetTarget
+
+// The active target's name, and on avx512 that of the instructions for integers: "avx512vnni".
+std::string_view ActiveTargetName();
 
 void ApplyTargetFromEnvironment();  // EQUITILE_TARGET, where it is set
 

@@ -34,7 +34,45 @@ TEST_P(TargetForcing, ByEnvironment) {
   ASSERT_EQ(unsetenv("EQUITILE_TARGET"), 0);
 }
 
+TEST_P(TargetForcing, AnyProductsButThoseThatAvx512Lacks) {
+  for (const IntegerProducts products :
+       {IntegerProducts::kPairs, IntegerProducts::kVnni, IntegerProducts::kAmx}) {
+    if (ProductsSupported(products)) {
+      SetProducts(products);
+      EXPECT_EQ(ActiveProducts(), products);
+    } else {
+      EXPECT_EQ(GetParam(), Target::kAvx512);
+      EXPECT_THROW(SetProducts(products), InputError);
+    }
+  }
+}
+
 EQUITILE_TEST_ON_ALL_TARGETS(TargetForcing);
+
+// "avx512vnni" and the like insist; what is there is taken by itself.
+class ProductsForcing : public ::testing::TestWithParam<std::string> {
+ protected:
+  void TearDown() override {
+    unsetenv("EQUITILE_TARGET");
+    SetTarget(own_target_);
+  }
+  const Target own_target_ = ActiveTarget();
+};
+
+TEST_P(ProductsForcing, ByEnvironment) {
+  ASSERT_EQ(setenv("EQUITILE_TARGET", GetParam().c_str(), 1), 0);
+  try {
+    ApplyTargetFromEnvironment();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("not supported"), std::string::npos);
+    GTEST_SKIP() << "this machine lacks " << GetParam();
+  }
+  EXPECT_EQ(ActiveTargetName(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, ProductsForcing,
+                         ::testing::Values("avx512", "avx512vnni", "avx512amx"),
+                         [](const auto& info) { return info.param; });
 
 TEST(Target, NamesParseBack) {
   for (const Target target :

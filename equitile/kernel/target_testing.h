@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "equitile/base/error.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile::testing {
@@ -23,19 +22,18 @@ class TargetTest : public ::testing::TestWithParam<Target> {
   }
   void TearDown() override { SetTarget(own_target_); }
 
-  // Integers as the target multiplies them, then as VNNI does (target.h).
+  // Integers multiplied in every way that there is here (target.h).
   template <class Check>
-  static void WithoutAndWithVnni(const Check& check) {
-    SetVnni(false);
-    check();
-    try {
-      SetVnni(true);
-    } catch (const InputError&) {
-      return;  // avx512 on a machine without it
+  static void WithAllProducts(const Check& check) {
+    static constexpr const char* kWays[] = {"as pairs", "as VNNI multiplies", "as AMX multiplies"};
+    for (const IntegerProducts products :
+         {IntegerProducts::kPairs, IntegerProducts::kVnni, IntegerProducts::kAmx}) {
+      if (!ProductsSupported(products)) continue;
+      SCOPED_TRACE(kWays[static_cast<size_t>(products)]);
+      SetProducts(products);
+      check();
     }
-    SCOPED_TRACE("as VNNI multiplies");
-    check();
-    SetVnni(false);
+    SetProducts(IntegerProducts::kPairs);
   }
 
  private:

@@ -277,6 +277,7 @@ def test_checkpoints_that_cannot_be_used(generate, tmp_path):
     for content, mention in (bytes(damaged), "damaged"), (good[:-9], "truncated"), (b"", "too short"), (b"x" * 100, "header"):
         (tmp_path / "a.st.ckpt").write_bytes(content)
         generate("--save-latents", "a.st", "--resume", *SMALL).must_be_refused("a.st.ckpt", mention)
+    (tmp_path / "a.st.ckpt").unlink()  # what is no checkpoint would not be written over
     shutil.copy(ROOT / "tests/golden/noise.safetensors", tmp_path / "f.ckpt")
     generate("--save-latents", "a.st", "--resume", "f.ckpt", *SMALL).must_be_refused("f.ckpt", "not a checkpoint")
     generate("--save-latents", "b.st", "--resume", *SMALL).must_be_refused("no checkpoint", "b.st.ckpt")
