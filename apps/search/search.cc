@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -63,10 +64,10 @@ std::map<std::string, int64_t> CountModes(const PatternFile& file) {
 void PrintMeasured(const std::map<std::string, double>& measured) {
   if (!measured.contains("psnr")) return;
   fmt::print(
-      "  {:.0f} videos of other prompts: PSNR {:.2f} dB, SSIM {:.4f}, speed-up {:.2f}; of its own "
+      "  {} of other prompts: PSNR {:.2f} dB, SSIM {:.4f}, speed-up {:.2f}; of its own "
       "{:.2f} dB\n",
-      measured.at("videos"), measured.at("psnr"), measured.at("ssim"), measured.at("speedup"),
-      measured.at("calibration_psnr"));
+      Counted(std::llround(measured.at("videos")), "video"), measured.at("psnr"),
+      measured.at("ssim"), measured.at("speedup"), measured.at("calibration_psnr"));
   if (!measured.contains("other_psnr")) return;
   fmt::print(
       "  {:.0f} of them as {:.0f} frames of {:.0f}x{:.0f}: PSNR {:.2f} dB, speed-up {:.2f}\n",
@@ -165,7 +166,6 @@ void NoteOtherSize(const SearchOptions& options, const ValidationResult& result,
 void NoteValidation(const SearchOptions& options, SearchOutcome& outcome) {
   const ValidationResult& result = outcome.validation;
   if (result.psnr.empty()) return;
-  constexpr double kWellBelow = 2.0;  // dB
   const size_t videos = result.psnr.size() - outcome.calibration_videos;
   const double psnr = result.MeanPsnr(0, videos);
   const double own = result.MeanPsnr(videos, result.psnr.size());
@@ -177,12 +177,8 @@ void NoteValidation(const SearchOptions& options, SearchOutcome& outcome) {
   measured["speedup"] = RatioWithInterval(std::span(result.speed).first(videos)).mean;
   measured["calibration_psnr"] = own;
   NoteOtherSize(options, outcome.other_size, measured);
-  if (psnr < own - kWellBelow) {
-    Remark(
-        fmt::format("other prompts come out {:.1f} dB below those that it was calibrated on; "
-                    "calibrate on more of them, and more unlike each other",
-                    own - psnr));
-  }
+  if (const std::string why = WhyNotTrusted(result, outcome.calibration_videos); !why.empty())
+    Remark(why);
 }
 
 // Planned for the ranks that seconds were counted for, else for a number that shows something.
@@ -234,16 +230,22 @@ Outcome OnRanks(const SearchFlags& flags, const GenerateRequest& request, const 
 void FindPattern(const SearchFlags& flags, const GenerateRequest& request) {
   const SearchOptions options = OptionsOf(flags, request);
   if (options.choice.objective == Objective::kBudget && options.looks_twice &&
-      flags.choice_videos > 0 && options.choosing.empty()) {
+      ChoiceVideos(flags) > 0 && options.choosing.empty()) {
     Remark(
         "no prompts in a validation.txt beside the others, or in --validation: whole steps make "
         "the last choice, no videos");
   }
+  const PatternFound found = [&](const SearchOutcome& outcome) {
+    PatternFile file = outcome.file;
+    file.measured["search_seconds"] = outcome.seconds;
+    WritePatternFile(flags.output, file);
+    Remark(fmt::format("{}: written; what videos say of it follows", flags.output));
+  };
   auto outcome = OnRanks<SearchOutcome>(
       flags, request,
       [&](const Recipe& agreed, Communicator& comm, int threads, const SearchTools& tools) {
         if (comm.rank() == 0) CheckMemory(CountSearchBytes(request, options, comm.size(), threads));
-        return RunSearch(request, agreed, options, comm, threads, tools);
+        return RunSearch(request, agreed, options, comm, threads, tools, found);
       });
   if (IsFirstProcess()) Finish(flags, request, options, outcome);
 }
@@ -261,7 +263,7 @@ void FindMasks(const SearchFlags& flags, const GenerateRequest& request) {
         return RunMaskSearch(request, agreed, options, comm, threads, tools);
       });
   if (!IsFirstProcess()) return;
-  WriteMaskFolder(flags.output, outcome.layers);
+  WriteMaskFolder(flags.output, options.objective, outcome.layers);
   std::error_code ignored;
   std::filesystem::remove(options.checkpoint, ignored);
   if (flags.json) {

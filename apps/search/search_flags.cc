@@ -95,6 +95,32 @@ void RefuseOthersDials(const SearchFlags& flags) {
   if (flags.mode_density && flags.objective != "paper") {
     throw InputError("--mode-density {}: only paper has modes of one size", *flags.mode_density);
   }
+  if (flags.objective != "budget") {
+    constexpr const char* kOnlyBudget = "only a budget has candidates to choose between, not";
+    if (flags.choice_videos) {
+      throw InputError("--choice-videos {}: {} {}", *flags.choice_videos, kOnlyBudget,
+                       flags.objective);
+    }
+    if (flags.looks_twice) {
+      throw InputError("--{}second-look: {} {}", *flags.looks_twice ? "" : "no-", kOnlyBudget,
+                       flags.objective);
+    }
+  }
+  if (MakesMasks(flags) && flags.for_ranks) {
+    throw InputError("--for-ranks {}: {} goes by --density, whoever computes it", *flags.for_ranks,
+                     flags.objective);
+  }
+}
+
+void CheckReport(const SearchFlags& flags) {
+  std::error_code ignored;
+  const auto place = [&](const std::string& file) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(file), ignored);
+  };
+  if (place(flags.report) == place(flags.output))
+    throw InputError("--report {}: is the pattern file's own name; give the page another one",
+                     flags.report);
+  CheckWritable(flags.report);
 }
 
 // So many of the prompts, spread over the file: neighbours are often alike.
@@ -130,7 +156,8 @@ void AddSearchFlags(CLI::App& app, SearchFlags& flags) {
   AddNumber(app, "--count", flags.count, {.min = 1, .max = 1 << 20},
             "prompts that are used, spread over the file");
   AddNumbers(app, "--seeds", flags.seeds, {.min = 0, .max = INT64_MAX},
-             "every prompt with each of them; default: the line's own, else 42");
+             "every prompt with each of them; default: the line's own, else 42 for the first line "
+             "of the file and one more for every line after it");
   AddChoice(
       app, "--objective", flags.objective, {"budget", "paper", "relative", "static", "sta"},
       "budget: one for the whole model; paper: Sparse-vDiT as published; relative: its errors "
@@ -152,12 +179,13 @@ void AddSearchFlags(CLI::App& app, SearchFlags& flags) {
   AddChoice(app, "--step-ranges", flags.step_ranges, {"auto", "1", "each"},
             "patterns for parts of the steps: where it pays, one for all, one for each; default: "
             "auto, and each for paper");
-  app.add_flag("--second-look,!--no-second-look", flags.looks_twice,
-               "budget: try all again with earlier layers sparse, and choose between candidates by "
-               "whole steps (default)");
+  app.add_flag_function(
+      "--second-look,!--no-second-look", [&flags](int64_t times) { flags.looks_twice = times > 0; },
+      "budget: try all again with earlier layers sparse, and choose between candidates by whole "
+      "steps (default)");
   AddNumber(app, "--choice-videos", flags.choice_videos, {.min = 0, .max = 1 << 20},
             "budget: videos of other prompts that decide between the best candidates; 0: whole "
-            "steps alone");
+            "steps alone; default 2");
   AddNumber(app, "--validate", flags.validate, {.min = 0, .max = 1 << 20},
             "make so many videos of other prompts, dense and sparse, and note PSNR, SSIM and speed "
             "in the file");
@@ -168,7 +196,7 @@ void AddSearchFlags(CLI::App& app, SearchFlags& flags) {
                  "prompts")
       ->type_name("FILE");
   AddNumber(app, "--for-ranks", flags.for_ranks, {.min = 1, .max = 4096},
-            "budget: count the seconds that a layer's plan takes on so many ranks");
+            "count the seconds that a layer's plan takes on so many ranks; default 1");
   app.add_option("--report", flags.report,
                  "write a page here: modes, curve, attention maps, frames, the plan on ranks")
       ->type_name("FILE");
@@ -186,8 +214,9 @@ GenerateRequest RequestOf(const SearchFlags& flags) {
   making.options.files = VideoFiles::kNone;
   GenerateRequest request = RequestOf(making);
   request.tasks = Chosen(request.tasks, flags);
+  if (MakesMasks(flags)) CheckMaskFolder(flags.output);
   CheckWritable(MakesMasks(flags) ? flags.output + ".ckpt" : flags.output);
-  if (!flags.report.empty()) CheckWritable(flags.report);
+  if (!flags.report.empty()) CheckReport(flags);
   return request;
 }
 
@@ -202,7 +231,7 @@ std::string ValidationFile(const SearchFlags& flags) {
 // Videos that choose and videos that judge are of different prompts: what was chosen by them looks
 // better on them.
 void SetValidation(const SearchFlags& flags, SearchOptions& options) {
-  if (LacksValidation(flags) || (flags.validate == 0 && flags.choice_videos == 0)) return;
+  if (LacksValidation(flags) || (flags.validate == 0 && ChoiceVideos(flags) == 0)) return;
   RunOptions reading;
   reading.files = VideoFiles::kNone;
   reading.prompts = ValidationFile(flags);
@@ -217,7 +246,7 @@ void SetValidation(const SearchFlags& flags, SearchOptions& options) {
       return judges.prompt == task.prompt && judges.seed == task.seed;
     });
   });
-  options.choosing = Spread(all, std::min(flags.choice_videos, std::ssize(all)));
+  options.choosing = Spread(all, std::min(ChoiceVideos(flags), std::ssize(all)));
 }
 
 // About as many tokens in another shape: a quarter wider, two thirds as long.
@@ -247,6 +276,10 @@ int64_t DenseStepsOf(const GenerateRequest& request) {
 
 }  // namespace
 
+int64_t ChoiceVideos(const SearchFlags& flags) {
+  return flags.objective == "budget" ? flags.choice_videos.value_or(2) : 0;
+}
+
 bool MakesMasks(const SearchFlags& flags) {
   return flags.objective == "static" || flags.objective == "sta";
 }
@@ -269,11 +302,11 @@ SearchOptions OptionsOf(const SearchFlags& flags, const GenerateRequest& request
   dials.step_ranges = StepRangesOf(flags);
   SetTarget(flags, dials);
   options.paper_density = flags.mode_density.value_or(options.paper_density);
-  options.for_ranks = static_cast<int32_t>(flags.for_ranks);
+  options.for_ranks = static_cast<int32_t>(flags.for_ranks.value_or(1));
   options.dense_steps = DenseStepsOf(request);
   options.checkpoint = flags.output + ".ckpt";
   options.resumes = flags.resumes;
-  options.looks_twice = flags.looks_twice;
+  options.looks_twice = flags.looks_twice.value_or(true);
   SetValidation(flags, options);
   options.other_size = OtherSize(flags, request.config);
   return options;

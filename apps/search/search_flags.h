@@ -19,11 +19,12 @@ struct SearchFlags {
   std::vector<int64_t> seeds;
   std::string objective = "budget", step_ranges, output;
   std::optional<double> lambda, epsilon, mode_density, density, error, speedup;
-  int64_t for_ranks = 1, validate = 0, choice_videos = 2;
+  int64_t validate = 0;
+  std::optional<int64_t> for_ranks, choice_videos;
+  std::optional<bool> looks_twice;
   std::string validation;            // a file of prompts
   std::vector<int64_t> validate_at;  // width, height, frames; empty: a size of our choice
   std::string report;                // a page
-  bool looks_twice = true;
   bool resumes = false, json = false;
 };
 
@@ -32,6 +33,8 @@ void AddSearchFlags(CLI::App& app, SearchFlags& flags);
 // Throw InputError for flags that do not go together, and as CheckedRequest does.
 GenerateRequest RequestOf(const SearchFlags& flags);
 SearchOptions OptionsOf(const SearchFlags& flags, const GenerateRequest& request);
+// That decide between candidates.
+int64_t ChoiceVideos(const SearchFlags& flags);
 // Where the objective gives masks instead of a pattern.
 bool MakesMasks(const SearchFlags& flags);
 // Whether videos would decide in the end, but there are no prompts for them.

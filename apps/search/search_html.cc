@@ -262,6 +262,11 @@ Json PlanJson(const SearchPageFacts& facts) {
   return {{"ranks", facts.ranks}, {"planners", std::move(planners)}, {"layers", std::move(work)}};
 }
 
+const char* StepRangesName(StepRangesKind kind) {
+  constexpr const char* kNames[] = {"auto", "1", "each"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 Json FactsJson(const SearchPageFacts& facts) {
   const PatternFile& file = facts.outcome.file;
   const PatternChoice& choice = facts.outcome.choice;
@@ -275,6 +280,7 @@ Json FactsJson(const SearchPageFacts& facts) {
           {"steps", config.steps},
           {"tokens", file.grid.Tokens()},
           {"prompts", file.prompts},
+          {"step_ranges", StepRangesName(facts.options.choice.step_ranges)},
           {"density", file.density},
           {"predicted_speedup", file.predicted_speedup},
           {"error", choice.error},

@@ -7,7 +7,7 @@ namespace equitile {
 inline constexpr const char* kSearchPageBody = R"html(
 :root { --full: #d75f5f; --skip: #8a919d; --diagonal: #5f87d7; --multi-diagonal: #3f9f76; --stripes: #d09a36; --mean: #a070d0; }
 tr.chosen td { background: var(--pick); font-weight: 600; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 12px; margin-top: 20px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(190px, 45%), 1fr)); gap: 12px; margin-top: 20px; }
 .tile { background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 14px 18px; }
 .tile b { display: block; white-space: nowrap; font-size: 26px; letter-spacing: -0.02em; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
@@ -41,7 +41,8 @@ svg .axis { stroke: var(--line); }
   <div class="row" id="modes"></div>
 </section>
 <section id="curve-card">
-  <div class="top"><h2>Error, density and speed</h2><span class="soft small">from dense to the chosen point, one head at a time</span></div>
+  <div class="top"><h2>Error, density and speed</h2><span class="soft small" id="curve-way">from dense to the chosen point, one head at a time</span></div>
+  <p class="note" id="curve-note"></p>
   <div class="half"><div id="by-density"></div><div id="by-speed"></div></div>
 </section>
 <section>
@@ -86,6 +87,7 @@ const escape = text => String(text).replace(/[&<>"']/g, c => "&#" + c.charCodeAt
 const bytesOf = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
 const percent = x => (100 * x).toFixed(x < 0.1 ? 1 : 0) + " %";
 const times = x => "×" + x.toFixed(2);
+const counted = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 const db = x => x === null ? "identical" : x.toFixed(2) + " dB";
 const signs = {full: "F", skip: "–", diagonal: "D", "multi-diagonal": "M", stripes: "S", mean: "o"};
 const colour = mode => `var(--${mode})`;
@@ -103,7 +105,7 @@ function table(id, head, rows) {
 
 function drawHeader() {
   $("title").textContent = facts.name;
-  $("facts").textContent = `${facts.objective} search on ${facts.prompts.length} prompts: ${facts.frames} frames of ${facts.width}×${facts.height}, ` +
+  $("facts").textContent = `${facts.objective} search on ${counted(facts.prompts.length, "prompt")}: ${facts.frames} frames of ${facts.width}×${facts.height}, ` +
     `${facts.tokens} tokens, ${facts.steps} steps of ${facts.model.split("/").filter(Boolean).pop() || "the model"}`;
   const m = facts.measured, heads = data.ranges.flatMap(r => r.layers.flat()), sparse = heads.filter(h => h.mode !== "full").length;
   $("why").textContent = `${sparse} of ${heads.length} heads${data.ranges.length > 1 ? " (over " + data.ranges.length + " ranges of steps)" : ""} do without full attention; ` +
@@ -111,18 +113,26 @@ function drawHeader() {
     `made ${times(m.speedup)} as fast.` : ".");
   const tiles = [[percent(facts.density), "of attention blocks are kept"], [times(facts.predicted_speedup), "predicted speed-up of all steps"],
     [times(facts.dials.flop_reduction), "fewer operations"], [percent(facts.error), `squared error of layers, ± ${percent(2 * facts.error_deviation)}`]];
-  if (m.psnr !== undefined) tiles.push([db(m.psnr), `PSNR on ${m.videos} other prompts`], [m.ssim.toFixed(3), "SSIM on them"], [times(m.speedup), "measured, decoding included"]);
+  if (m.psnr !== undefined) tiles.push([db(m.psnr), `PSNR on ${counted(m.videos, "other prompt")}`], [m.ssim.toFixed(3), "SSIM on them"], [times(m.speedup), "measured, decoding included"]);
   tiles.push([percent(facts.step_agreement), "of heads keep their mode if one step decides alone"],
     [percent(facts.prompt_agreement), "keep it if one prompt decides alone"]);
   if (facts.dense_seconds > 0) tiles.push([(facts.seconds / facts.dense_seconds).toFixed(1), "times the dense steps of its prompts: the cost of the search"]);
   $("tiles").innerHTML = tiles.map(([b, s]) => `<div class="tile"><b>${b}</b><span>${escape(s)}</span></div>`).join("");
 }
 
+function rangesText() {
+  const isOpen = facts.step_ranges === "auto", won = data.candidates.length > 0 ? data.candidates[0].name : "";
+  if (data.ranges.length > 1) return isOpen ? "Steps are split where that pays." : "Each step has its own pattern, as asked for.";
+  if (!isOpen) return "One pattern for all steps, as asked for.";
+  return won.includes("one range") ? "One pattern for all steps: it did better than one that changes on the way." :
+    "One pattern for all steps: splitting them would gain less than 3 %.";
+}
+
 function drawModes() {
   const found = new Set(data.ranges.flatMap(r => r.layers.flat().map(h => h.mode)));
   $("mode-key").innerHTML = Object.keys(signs).filter(m => found.has(m)).map(m => `<span class="key"><i style="background:${colour(m)}"></i>${signs[m]} ${m}</span>`).join("");
   $("mode-note").textContent = "Layers down, heads across, a map per range of noise; the stronger the colour, the denser. " +
-    (data.ranges.length > 1 ? "Steps are split where that pays." : "One pattern for all steps: splitting them would gain less than 3 %.");
+    rangesText();
   const cell = Math.max(12, Math.min(26, 900 / data.ranges[0].layers[0].length));
   data.ranges.forEach((range, r) => {
     const layers = range.layers.length, heads = range.layers[0].length, w = heads * cell + 30, h = layers * cell + 18;
@@ -159,7 +169,7 @@ function ticks(low, high) {
 
 // Points [[x, y], ...] as a line with axes from the data; y from 0, the last one marked.
 function chart(id, points, xName, yName, xText, yText) {
-  const W = 540, H = 300, L = 62, B = 44, T = 30, R = 18;
+  const W = Math.max(280, Math.min(540, $(id).clientWidth || 540)), H = 300, L = 62, B = 44, T = 30, R = 18;
   const xs = points.map(p => p[0]), lo = Math.min(...xs), hi = Math.max(...xs, lo + 1e-9), top = Math.max(...points.map(p => p[1]), 1e-12) * 1.08;
   const X = x => L + (x - lo) / (hi - lo) * (W - L - R), Y = y => H - B - y / top * (H - B - T);
   let svg = "";
@@ -177,7 +187,14 @@ function chart(id, points, xName, yName, xText, yText) {
   $(id).innerHTML = `<svg viewBox="0 0 ${W} ${H}" style="width:100%;max-width:${W}px">${svg}</svg>`;
 }
 function drawCurve() {
-  if (data.curve.length < 2) { $("curve-card").hidden = true; return; }
+  if (data.curve.length < 2) {
+    $("curve-note").textContent = facts.objective === "budget" ? "Nothing could be left out: dense is all there is." :
+      `The objective ${facts.objective} decides for each head by itself, by λ and ε: it passes no other points on its way. This one keeps ${percent(facts.density)} of the ` +
+      `blocks at a squared error of ${percent(facts.error)} of the layers, a predicted ${times(facts.predicted_speedup)} of all steps.`;
+    $("curve-way").hidden = true;
+    return;
+  }
+  $("curve-note").hidden = true;
   const error = y => +(100 * y).toPrecision(3) + " %";
   chart("by-density", data.curve.map(p => [p[0], p[1]]), "density of attention", "squared error of layers", x => percent(x), error);
   chart("by-speed", data.curve.map(p => [p[2], p[1]]), "predicted speed-up of all steps", "squared error of layers", x => times(x), error);
@@ -199,7 +216,7 @@ function drawMap(canvas, map) {
   }
   const isKept = (q, k) => q >= 0 && k >= 0 && q < n && k < n && cover[q * n + k] >= 128;
   c.strokeStyle = "#35e0ff";
-  c.lineWidth = Math.max(1.5, scale / 5);
+  c.lineWidth = Math.min(5, Math.max(1.5, scale / 5));
   c.beginPath();
   for (let q = 0; q < n; ++q) for (let k = 0; k < n; ++k) {
     if (!isKept(q, k)) continue;
@@ -236,7 +253,7 @@ function drawCandidates() {
   $("candidates-card").hidden = data.candidates.length === 0;
   $("candidates-note").textContent = "The first look tries every option of a head with all other layers dense, the second with the layers before it already sparse. " +
     "Candidates are compared by the velocity of whole steps; " + (data.candidates.some(c => c.psnr !== null) ?
-    `the best of them by ${facts.choice_videos} videos of other prompts.` : "no videos were made to choose between them.");
+    `the best of them by ${counted(facts.choice_videos, "video")} of other prompts.` : "no videos were made to choose between them.");
   table("candidates", ["candidate", "density", "predicted speed-up", "error of the velocity", "videos"], data.candidates.map((c, i) => ({chosen: i === 0, cells:
     [escape(c.name) + (i === 0 ? " (chosen)" : ""), c.density.toFixed(3), times(c.speedup), c.velocity_error.toPrecision(4), c.psnr === null ? "" : db(c.psnr)]})));
 }

@@ -91,15 +91,20 @@ def with_speed(data, speed):
                                       "again": [fact["speed"] for one in speed["sides"] if one["source"] == AGAIN for fact in one["prompts"]]}}
 
 
+def same_machine(a, b):
+    """As far as the tables say: processors of one kind and number of threads reach the same peak within a tenth."""
+    peaks = a["peak_gflops"], b["peak_gflops"]
+    return all(a[key] == b[key] for key in ("target", "threads")) and max(peaks) <= 1.1 * min(peaks)
+
+
 def joined(curve, searched):
     """Both as one, where they are of the same weights and videos; times of another machine are left out."""
     if not curve or not searched:
         return curve or searched
     if any(curve["about"][key] != searched["about"][key] for key in ("fingerprint", "quick")) or curve["video"] != searched["video"]:
         return curve
-    where = lambda data: [data["speed"]["about"][key] for key in ("target", "threads")]
     untimed = {"speed": None, "attention": None, "masks": None, "timed": []}
-    if curve["speed"] and searched["speed"] and where(curve) != where(searched):
+    if curve["speed"] and searched["speed"] and not same_machine(curve["speed"]["about"], searched["speed"]["about"]):
         searched = searched | {"sides": [one | untimed for one in searched["sides"]]}
     return curve | {"sides": curve["sides"] + searched["sides"], "speed": curve["speed"] or searched["speed"]}
 
@@ -264,7 +269,7 @@ def write(out):
     perceptual = read("perceptual") or {}
     page = ["# Sparse attention: speed and likeness\n",
             "Made by `scripts/remake-results`, a table each from one call; figures are ratios. `predict` and `observe` are ours ([by what rule](../design/0016-sources-of-masks.md)), `" + "`, `".join([*FIXED, "radial"]) + "` rules that others have "
-            "published ([how they are built](../design/0015-patterns.md)). `FILE` is `models/wan-mini/pattern.json`, with its weights of errors ([found by search](../design/0017-search.md)). Likeness is to our own dense video: the same trajectory, not taste.\n"]
+            "published ([how they are built](../design/0015-patterns.md)). `FILE` is `models/wan-mini/pattern.json`, with its weights of errors ([found by search](../design/0017-search.md)); in how many heads one step, or one prompt, would have chosen its mode alone stands in its header (`step_agreement`, `prompt_agreement`). Likeness is to our own dense video: the same trajectory, not taste.\n"]
     picture = curve and chart(curve)
     if picture:
         (out / "sparsity.svg").write_text(picture)

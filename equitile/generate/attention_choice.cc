@@ -6,6 +6,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
+#include "equitile/generate/pattern_advice.h"
 #include "equitile/io/json_value.h"
 #include "equitile/io/pattern_file.h"
 #include "equitile/model/sampling/denoise.h"
@@ -86,10 +87,15 @@ FieldType CacheType() {
 namespace {
 
 // For both passes, from files for one or two.
-MaskTable ReadMasks(const std::filesystem::path& path, const GenerationConfig& config,
+MaskTable ReadMasks(const AttentionSpec& spec, const GenerationConfig& config,
                     const WanConfig& model, uint64_t& hash) {
-  const MaskTable table = MaskTable::Read(path);
-  const std::string name = path.string();
+  const MaskTable table = MaskTable::Read(spec.file);
+  const std::string& name = spec.file;
+  const std::string &made_by = table.method(), text = spec.Text();
+  if (spec.kind != AttentionKind::kMask && !made_by.empty() && !text.starts_with(made_by + ":")) {
+    throw InputError("--attention {}: these masks are of {}; use {}:{}", text, made_by, made_by,
+                     name);
+  }
   hash = table.hash();
   MaskTable masks = table.ForBatch(config.Passes());
   const BlockMask& first = masks.First().blocks();
@@ -111,29 +117,6 @@ namespace {
 
 bool NeedsPattern(const AttentionSpec& spec) {
   return spec.kind == AttentionKind::kPattern || spec.kind == AttentionKind::kPatternPredict;
-}
-
-// Why a pattern saves next to nothing, in one line; "": it saves more.
-std::string WhyItSavesLittle(const PatternFile& file, std::string_view name) {
-  constexpr double kLittle = 1.05;
-  if (file.predicted_speedup >= kLittle) return "";
-  int64_t heads = 0, full = 0;
-  for (const PatternRange& range : file.ranges) {
-    for (const auto& layer : range.layers) {
-      for (const PatternHead& head : layer) {
-        ++heads;
-        full += head.pattern.mode == HeadMode::kFull ? 1 : 0;
-      }
-    }
-  }
-  std::string why = "attention is a small part of a step at this size";
-  if (2 * full > heads) {
-    why = fmt::format("too few sparse heads, {} of {} are full", full, heads);
-  } else if (file.density > 0.7) {
-    why = fmt::format("large sizes, {:.0f} % of the blocks are kept", 100 * file.density);
-  }
-  return fmt::format("{}: saves less than 5 % (predicted speed-up {:.2f}): {}", name,
-                     file.predicted_speedup, why);
 }
 
 void Remark(std::string remark, ChosenSparsity& chosen) {
@@ -172,8 +155,9 @@ std::string WhyItIsDense(const SparsityOptions& options, const SparsityUse& use)
       grid.height, grid.width);
 }
 
-// attention: what the recipe says.
-void ReadPattern(const SparsityUse& use, const std::string& attention, ChosenSparsity& chosen) {
+// attention: what the recipe says. Returns where it was.
+std::filesystem::path ReadPattern(const SparsityUse& use, const std::string& attention,
+                                  ChosenSparsity& chosen) {
   AttentionSpec& spec = chosen.options.attention;
   std::filesystem::path path = spec.file;
   if (path.empty()) {
@@ -198,9 +182,9 @@ void ReadPattern(const SparsityUse& use, const std::string& attention, ChosenSpa
                           path.string()),
          chosen);
   spec = ParseAttention(attention, !file->error_weights.empty());
-  if (NeedsPattern(spec)) Remark(WhyItSavesLittle(*file, path.string()), chosen);
   chosen.hash = Hasher().Add(std::string_view(text)).Digest();
   chosen.options.pattern = std::move(file);
+  return path;
 }
 
 }  // namespace
@@ -222,9 +206,11 @@ ChosenSparsity ChooseSparsity(const Recipe& recipe, const SparsityUse& use) {
   options.cache_bound = ParseCache(recipe.Text("cache"));
   CheckFileIsThere(options.attention);
   if (options.attention.ReadsMasks()) {
-    options.masks = ReadMasks(options.attention.file, config, model, chosen.hash);
+    options.masks = ReadMasks(options.attention, config, model, chosen.hash);
   } else if (NeedsPattern(options.attention) || !options.attention.file.empty()) {
-    ReadPattern(use, recipe.Text("attention"), chosen);
+    const std::filesystem::path path = ReadPattern(use, recipe.Text("attention"), chosen);
+    if (NeedsPattern(options.attention))
+      Remark(WhyItSavesLittle(options, config, model, path.string()), chosen);
   }
   CheckSparsity(options, config.steps, model.layers);
   Remark(WhyItIsDense(options, use), chosen);

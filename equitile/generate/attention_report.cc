@@ -74,15 +74,17 @@ Json PlansSummary(const LayerAttention& attention) {
 }
 
 Json SparsitySummary(const LayerAttention& attention) {
-  double all = 0, sparse = 0;
+  double all = 0, sparse = 0;  // sparse: from the first step on in which a layer was
   int64_t sparse_calls = 0;
   std::vector<double> held;  // by all lanes of all calls
   const LayerRecord* first = nullptr;
   for (const LayerRecord& record : attention.records()) {
     all += record.density;
     held.insert(held.end(), record.mass_held.begin(), record.mass_held.end());
-    if (record.density == 1.0) continue;
-    if (first == nullptr) first = &record;
+    if (record.density < 1.0 && first == nullptr) first = &record;
+  }
+  for (const LayerRecord& record : attention.records()) {
+    if (first == nullptr || record.step < first->step) continue;
     sparse += record.density;
     ++sparse_calls;
   }

@@ -19,9 +19,9 @@ Json AttentionLayouts(const LayerAttention& attention);
 // masks came and of the one that was run.
 Json PlansSummary(const LayerAttention& attention);
 
-// What was kept: mean density over all computed layers and over those that were not dense, the
-// first step (counted from 1) that was not, with its sigma, and where it was measured the mass that
-// was held: mean and fifth percentile over lanes of all calls.
+// What was kept: mean density over all computed layers and over those from the first step on in
+// which one was not dense, that step (counted from 1) with its sigma, and where it was measured the
+// mass that was held: mean and fifth percentile over lanes of all calls.
 Json SparsitySummary(const LayerAttention& attention);
 
 // Everything, one entry per step and layer.

@@ -44,7 +44,7 @@ std::optional<int64_t> OptionalInteger(const JsonValue& description, const char*
 
 void CheckKeysAndVersion(const JsonValue& description) {
   description.CheckKeys({"version", "batch", "heads", "block", "q_tokens", "kv_tokens", "grid",
-                         "text", "home_order", "orders", "tails", "layer", "step"});
+                         "text", "home_order", "orders", "tails", "layer", "step", "method"});
   const auto version = description.Find("version");
   if (version && version->Integer(0, INT32_MAX) != kVersion) {
     version->Fail("this program reads version {}", kVersion);
@@ -250,6 +250,7 @@ Json Describe(const MaskFile& mask) {
   }
   if (mask.layer) json["layer"] = *mask.layer;
   if (mask.step) json["step"] = *mask.step;
+  if (!mask.method.empty()) json["method"] = mask.method;
   return json;
 }
 
@@ -289,6 +290,7 @@ MaskFile ReadMaskFile(const std::filesystem::path& path) {
   mask.tails = TailsOf(description, inner[0]);
   mask.layer = OptionalInteger(description, "layer", 0, INT32_MAX);
   mask.step = OptionalInteger(description, "step", 0, INT32_MAX);
+  if (const auto method = description.Find("method")) mask.method = method->Text();
   const BlockGrid blocks = BlocksOf(description, mask.grid, inner[1], inner[2]);
   CheckOrders(description, mask, blocks);
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "equitile/pattern/lane_masks.h"
@@ -17,9 +18,9 @@ namespace equitile {
 // q_blocks, kv_blocks] or [steps, layers, lanes, q_blocks, kv_blocks], elements 0 or 1. m.json, if
 // it exists: any of version (1), batch, heads, block, q_tokens, kv_tokens, grid [F, H, W], text
 // {before, after}, home_order ("fhw", "hilbert", "tiles:4x8x8", ...: the transformer's own), orders
-// (one, or one per lane), tails ("none" or "mean", or one per lane), layer, step. What it does not
-// say: batch 1, block 64, the grid's tokens or full blocks, fhw at home, every lane in home order,
-// no tails.
+// (one, or one per lane), tails ("none" or "mean", or one per lane), layer, step, method. What it
+// does not say: batch 1, block 64, the grid's tokens or full blocks, fhw at home, every lane in
+// home order, no tails.
 struct MaskFile {
   std::vector<BlockMask> layers;   // [steps][layers], at least one; all of the same lanes and grid
   bool has_layer_axis = false;     // the array has four axes or five
@@ -31,6 +32,7 @@ struct MaskFile {
   // Counted from 0: the first layer and the first step of the model that the masks are for. Without
   // them, and without such an axis: for every layer, every step.
   std::optional<int64_t> layer, step;
+  std::string method;  // that found them, as in --attention: "static", "sta"; "": nobody says
 
   TokenOrder home() const { return grid ? grid->home : TokenOrder::kFHW; }
   const Lanes& lanes() const { return layers.front().lanes(); }

@@ -16,6 +16,7 @@
 #include "equitile/generate/video_maker.h"
 #include "equitile/io/machine_file.h"
 #include "equitile/search/checkpoint_numbers.h"
+#include "equitile/search/later_stages.h"
 #include "equitile/sparsity/share_state.h"
 
 namespace equitile {
@@ -44,7 +45,8 @@ CalibrationRun::CalibrationRun(const GenerateRequest& request, const Recipe& agr
       pool_(pool),
       tools_(tools),
       token_grid_(VideoGrid(request.transformer, request.config)),
-      grid_{.q_tokens = token_grid_.Tokens(), .kv_tokens = token_grid_.Tokens()} {}
+      grid_{.q_tokens = token_grid_.Tokens(), .kv_tokens = token_grid_.Tokens()},
+      began_(comm.Now()) {}
 
 void CalibrationRun::Say(std::string_view line) const {
   if (Leads()) tools_.listener.progress(line);
@@ -61,11 +63,39 @@ std::vector<float> CalibrationRun::SparseSigmas() const {
   return {schedule.sigmas.begin() + setup_.dense_steps, schedule.sigmas.end() - 1};
 }
 
+double CalibrationRun::DenseStepSeconds() const {
+  return dense_.Mean(clocks_.empty() ? 0 : clocks_.front().recorded.Mean(0));
+}
+
 double CalibrationRun::DenseSeconds() const {
-  if (clocks_.empty()) return 0;
-  const PassClock& first = clocks_.front();
-  return first.walked.Mean(first.recorded.Mean(0)) *
-         static_cast<double>(Prompts() * request_.config.steps);
+  return DenseStepSeconds() * static_cast<double>(Prompts() * request_.config.steps);
+}
+
+// {seconds so far, dense steps, then of every pass: walked, recorded, probed}
+void CalibrationRun::PutTimes(SourceState& parts) const {
+  std::vector<double> times = {Seconds(), dense_.seconds, static_cast<double>(dense_.steps)};
+  for (const PassClock& clock : clocks_) {
+    for (const StepClock& steps : {clock.walked, clock.recorded}) {
+      times.push_back(steps.seconds);
+      times.push_back(static_cast<double>(steps.steps));
+    }
+    times.push_back(clock.probe_seconds);
+  }
+  PutNumbers(times, parts["times"]);
+}
+
+void CalibrationRun::TakeTimes(const SourceState& parts) {
+  const auto times = TakeNumbers<double>(parts, "times");
+  const auto steps = [&](size_t at) {
+    return StepClock{times[at], static_cast<int64_t>(times[at + 1])};
+  };
+  if (times.size() < 3) return;
+  seconds_before_ = times[0];
+  dense_ = steps(1);
+  for (size_t i = 3; i + 5 <= times.size(); i += 5) {
+    clocks_.push_back(
+        {.walked = steps(i), .recorded = steps(i + 2), .probe_seconds = times[i + 4]});
+  }
 }
 
 // Everything that decides what is recorded.
@@ -86,6 +116,7 @@ bool CalibrationRun::Begin(const CalibrationState& state) {
   if (Leads() && setup_.resumes) {
     resume_ = ReadRunCheckpoint(setup_.checkpoint);
     CheckSameRun(setup_.checkpoint, *resume_, Identity());
+    last_ = *resume_;
     parts = std::move(resume_->sparsity);
     const int64_t over = resume_->state.sampler.step == request_.config.steps ? 1 : 0;
     PutNumbers(std::array{over}, parts["over"]);
@@ -99,6 +130,7 @@ bool CalibrationRun::Begin(const CalibrationState& state) {
     const std::vector<std::byte>& text = parts["machine"];
     machine_ = ParseMachineFile({reinterpret_cast<const char*>(text.data()), text.size()},
                                 "the checkpoint's machine");
+    TakeTimes(parts);
     state.set(parts);
   }
   const WeightType weights = AgreeOnWeights(
@@ -263,15 +295,17 @@ void CalibrationRun::AfterStep(const DenoiseStep& step, std::span<const Calibrat
                                const CalibrationState& state) {
   PassClock& clock = clocks_[static_cast<size_t>(pass_)];
   const CalibrationPass& pass = passes[static_cast<size_t>(pass_)];
-  (Records(pass, group_, step.done - 1) ? clock.recorded : clock.walked)
-      .Add(step.seconds - std::exchange(probing_seconds_, 0));
+  const double seconds = step.seconds - std::exchange(probing_seconds_, 0);
+  const bool is_recorded = Records(pass, group_, step.done - 1);
+  (is_recorded ? clock.recorded : clock.walked).Add(seconds);
+  if (pass.is_dense && !is_recorded) dense_.Add(seconds / static_cast<double>(pass.group));
   if (pass.after_step) pass.after_step(group_ * pass.group, step);
   const bool is_last = step.done == step.steps;
   if (step.stopping || is_last || comm_.Now() - stored_at_ > kCheckpointSeconds)
     Store(step, pass, state);
-  Say(fmt::format("pass {}/{}, prompt {}/{}, step {}/{}  ETA {:.0f}s", pass_ + 1, passes.size(),
+  Say(fmt::format("pass {}/{}, prompt {}/{}, step {}/{}{}", pass_ + 1, passes.size(),
                   group_ * pass.group + 1, PromptsOf(pass), step.done, step.steps,
-                  SecondsLeft(step.done, passes)));
+                  EtaText(SecondsLeft(step.done, passes))));
 }
 
 bool CalibrationRun::Records(const CalibrationPass& pass, int64_t group, int64_t step) const {
@@ -281,13 +315,13 @@ bool CalibrationRun::Records(const CalibrationPass& pass, int64_t group, int64_t
 
 double CalibrationRun::SecondsLeft(int64_t steps_done,
                                    std::span<const CalibrationPass> passes) const {
-  const double first = clocks_.front().walked.Mean(clocks_.front().recorded.Mean(0));
-  double left = setup_.steps_after * first;
+  const double first = DenseStepSeconds();
+  double left = steps_after_ * first;
   for (int64_t i = pass_; i < std::ssize(passes); ++i) {
     const CalibrationPass& pass = passes[static_cast<size_t>(i)];
     const PassClock& clock = clocks_[static_cast<size_t>(i)];
     const auto prompts = static_cast<double>(pass.group);
-    const double walked = clock.walked.Mean(prompts * first);
+    const double walked = clock.walked.Mean(prompts * first * (pass.is_dense ? 1 : kSparsePart));
     const double recorded = clock.recorded.Mean(walked + prompts * clock.probe_seconds);
     for (int64_t group = i == pass_ ? group_ : 0; group < Groups(pass); ++group) {
       const int64_t done = i == pass_ && group == group_ ? steps_done : 0;
@@ -309,18 +343,28 @@ void CalibrationRun::Store(const DenoiseStep& step, const CalibrationPass& pass,
                            const CalibrationState& state) {
   if (setup_.checkpoint.empty()) return;
   const GenerationConfig& config = request_.config;
-  RunCheckpoint checkpoint;
-  checkpoint.identity = Identity();
-  checkpoint.version = Version();
-  checkpoint.shape = {pass.group * request_.transformer.in_channels, config.LatentFrames(),
-                      config.LatentHeight(), config.LatentWidth()};
-  checkpoint.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
-  checkpoint.sparsity = state.get();
-  PutNumbers(std::array{pass_, group_}, checkpoint.sparsity["place"]);
+  last_.identity = Identity();
+  last_.version = Version();
+  last_.shape = {pass.group * request_.transformer.in_channels, config.LatentFrames(),
+                 config.LatentHeight(), config.LatentWidth()};
+  last_.state = {step.sampler->state(), {step.latents.begin(), step.latents.end()}};
+  PutNumbers(std::array{pass_, group_}, last_.sparsity["place"]);
+  Write(state);
+}
+
+void CalibrationRun::Save(const CalibrationState& state) {
+  if (Leads() && !setup_.checkpoint.empty()) Write(state);
+}
+
+void CalibrationRun::Write(const CalibrationState& state) {
+  std::vector<std::byte> place = std::move(last_.sparsity["place"]);
+  last_.sparsity = state.get();
+  last_.sparsity["place"] = std::move(place);
   const std::string machine = MachineFileText(*machine_);
-  PutNumbers(std::span<const char>(machine), checkpoint.sparsity["machine"]);
+  PutNumbers(std::span<const char>(machine), last_.sparsity["machine"]);
+  PutTimes(last_.sparsity);
   try {
-    WriteRunCheckpoint(setup_.checkpoint, checkpoint);
+    WriteRunCheckpoint(setup_.checkpoint, last_);
   } catch (const Error& error) {  // the search may still come to its end
     tools_.listener.remark(fmt::format("no checkpoint: {}", error.what()));
   }

@@ -35,9 +35,13 @@ struct SearchTools {
   std::function<bool()> stop_requested;  // asked now and then, on every rank
 };
 
+// What sparse steps take of dense ones, roughly: for the time that is left.
+constexpr double kSparsePart = 0.85;
+
 struct CalibrationPass {
-  int64_t prompts = 0;  // the first ones; 0: all
-  int64_t group = 1;    // of them that are walked in lock-step; divides their number
+  int64_t prompts = 0;   // the first ones; 0: all
+  int64_t group = 1;     // of them that are walked in lock-step; divides their number
+  bool is_dense = true;  // steps that are not recorded are
   // What the prompts from `first` on attend to, and who records it.
   std::function<std::unique_ptr<MaskSource>(const SourceContext& context, int64_t first)> source;
   // Whether a step of these prompts is recorded; empty: all that are not dense are.
@@ -54,7 +58,6 @@ struct CalibrationSetup {
   std::map<std::string, std::string> identity;  // of the search, beside the recipe's
   std::filesystem::path checkpoint;             // "": none
   bool resumes = false;
-  double steps_after = 0;  // of whatever follows the passes, in dense steps: for the time left
 };
 
 // Where a dense walk was, and where it went from there.
@@ -83,6 +86,10 @@ class CalibrationRun {
   const Machine& MeasuredMachine();
   // False: interrupted, where Where() says.
   bool Run(std::span<const CalibrationPass> passes, const CalibrationState& state);
+  // Of whatever follows the passes, in dense steps: for the time that is left.
+  void ExpectLater(double dense_steps) { steps_after_ = dense_steps; }
+  // Collective: what is recorded now into the checkpoint, when the passes are over.
+  void Save(const CalibrationState& state);
 
   // What the whole model makes of these masks: the squared error of the velocity as a part of its
   // square. The same on every rank.
@@ -102,6 +109,9 @@ class CalibrationRun {
   std::vector<float> SparseSigmas() const;
   // Of as many steps as the prompts have, without recording; 0: not known.
   double DenseSeconds() const;
+  double DenseStepSeconds() const;  // of one prompt
+  // Since the search began, what it took before an interruption included.
+  double Seconds() const { return seconds_before_ + comm_.Now() - began_; }
   void Say(std::string_view line) const;
 
  private:
@@ -138,6 +148,9 @@ class CalibrationRun {
                  const CalibrationState& state);
   double SecondsLeft(int64_t steps_done, std::span<const CalibrationPass> passes) const;
   void Store(const DenoiseStep& step, const CalibrationPass& pass, const CalibrationState& state);
+  void Write(const CalibrationState& state);  // last_, with what is recorded
+  void PutTimes(SourceState& parts) const;
+  void TakeTimes(const SourceState& parts);
 
   const GenerateRequest& request_;
   const Recipe& recipe_;
@@ -149,6 +162,7 @@ class CalibrationRun {
   BlockGrid grid_;
   int64_t pass_ = 0, group_ = 0;         // under way
   std::optional<RunCheckpoint> resume_;  // rank 0: where the group under way goes on
+  RunCheckpoint last_;                   // rank 0: the last one, read or written
   bool resumes_finished_group_ = false;
   std::optional<Machine> machine_;
   std::shared_ptr<LoadedParts> parts_ = std::make_shared<LoadedParts>();
@@ -157,7 +171,10 @@ class CalibrationRun {
   std::unique_ptr<LayerAttention> attention_;
   std::string where_;
   std::vector<PassClock> clocks_;  // [passes]
+  StepClock dense_;                // steps of one prompt that were walked densely, in any pass
   double probing_seconds_ = 0;     // in the step under way
+  double steps_after_ = 0;         // the passes
+  double began_ = 0, seconds_before_ = 0;
   double stored_at_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "equitile/search/layer_trials.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -42,27 +43,27 @@ class LayerTrial final : public MaskSource {
 
 }  // namespace
 
-std::vector<LayerCurve> TryLayers(const VelocityJudge& judge, int64_t every, CalibrationRun& run) {
+bool TryLayers(const LayerTrials& trials, const VelocityJudge& judge, CalibrationRun& run,
+               std::vector<LayerCurve>& curves) {
   const SourceContext context = run.OnePrompt();
   ErrorMaskMaker maker(context, {});
-  std::vector<LayerCurve> curves(static_cast<size_t>(context.layers));
-  for (LayerCurve& curve : curves) curve.densities.resize(kTriedErrors.size());
-  const std::vector<double> errors =
-      judge.Errors({.doing = "weighing errors of layers",
+  std::vector<double> densities(kTriedErrors.size());  // of the layer under way
+  const auto done = [&](int64_t, double error) {
+    for (double& density : densities) density /= static_cast<double>(judge.Steps(trials.every));
+    curves.push_back({.velocity_error = error, .densities = densities});
+    std::ranges::fill(densities, 0);
+    trials.layer_done();
+  };
+  return judge.Run({.doing = trials.doing,
                     .sources = context.layers,
-                    .every = every,
+                    .every = trials.every,
                     .source = [&](int64_t layer) -> std::unique_ptr<MaskSource> {
-                      return std::make_unique<LayerTrial>(
-                          context, layer, maker, curves[static_cast<size_t>(layer)].densities);
-                    }},
+                      return std::make_unique<LayerTrial>(context, layer, maker, densities);
+                    },
+                    .begin = std::ssize(curves),
+                    .done = done,
+                    .seconds_left = trials.seconds_left},
                    run);
-  if (errors.empty()) return {};
-  for (size_t layer = 0; layer < curves.size(); ++layer) {
-    curves[layer].velocity_error = errors[layer];
-    for (double& density : curves[layer].densities)
-      density /= static_cast<double>(judge.Steps(every));
-  }
-  return curves;
 }
 
 }  // namespace equitile

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "equitile/search/calibration_run.h"
@@ -11,8 +13,16 @@
 
 namespace equitile {
 
-// Collective: the same on every rank. [layers], densities at kTriedErrors; empty: interrupted.
-// every: of the judge's steps, one in so many.
-std::vector<LayerCurve> TryLayers(const VelocityJudge& judge, int64_t every, CalibrationRun& run);
+struct LayerTrials {
+  std::string doing;  // for progress: "weighing errors of layers"
+  int64_t every = 1;  // of the judge's steps, one in so many
+  std::function<void()> layer_done;
+  std::function<double(double part)> seconds_left;  // when so much of all is done
+};
+
+// Collective: the same on every rank. Goes on behind the layers that the curves, with densities at
+// kTriedErrors, are there for. False: interrupted.
+bool TryLayers(const LayerTrials& trials, const VelocityJudge& judge, CalibrationRun& run,
+               std::vector<LayerCurve>& curves);
 
 }  // namespace equitile

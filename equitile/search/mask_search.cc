@@ -51,6 +51,7 @@ class StaticSearch {
   CalibrationPass Pass() {
     return {.prompts = 0,
             .group = 1,
+            .is_dense = true,
             .source =
                 [this](const SourceContext& context, int64_t) {
                   return std::make_unique<OrderMassSource>(context, options_.dense_steps, sums_);
@@ -102,6 +103,7 @@ class WindowSearch {
   CalibrationPass Pass() {
     return {.prompts = 0,
             .group = 1,
+            .is_dense = true,
             .source =
                 [this](const SourceContext& context, int64_t first) {
                   const TrialSourceOptions options{.dense_steps = options_.dense_steps,
@@ -220,12 +222,44 @@ int64_t CountMaskSearchBytes(const GenerateRequest& request, const MaskSearchOpt
                                 .options = 7});
 }
 
-void WriteMaskFolder(const fs::path& folder, const std::vector<LaneMasks>& layers) {
+namespace {
+
+// "layer-007.npy", or what describes it.
+bool IsLayerFile(const fs::path& path) {
+  const std::string name = path.stem().string();
+  return name.starts_with("layer-") && name.find_first_not_of("0123456789", 6) == name.npos &&
+         (path.extension() == ".npy" || path.extension() == ".json");
+}
+
+}  // namespace
+
+void CheckMaskFolder(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) return;
+  if (!fs::is_directory(folder, ignored)) {
+    throw InputError("-o {}: is a file; masks need a folder, of another name", folder.string());
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".npy" || IsLayerFile(entry.path())) continue;
+    throw InputError("-o {}: holds other masks, {}; give a folder of their own", folder.string(),
+                     entry.path().filename().string());
+  }
+}
+
+void WriteMaskFolder(const fs::path& folder, MaskObjective objective,
+                     const std::vector<LaneMasks>& layers) {
+  CheckMaskFolder(folder);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw InputError("{}: cannot be made: {}", folder.string(), error.message());
+  std::vector<fs::path> earlier;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (IsLayerFile(entry.path())) earlier.push_back(entry.path());
+  }
+  for (const fs::path& file : earlier) fs::remove(file, error);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     MaskFile file;
+    file.method = MaskObjectiveName(objective);
     file.layers.push_back(layers[layer].blocks());
     file.grid = layers[layer].token_grid();
     const int64_t heads = layers[layer].blocks().lanes().heads;

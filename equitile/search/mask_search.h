@@ -42,8 +42,12 @@ MaskSearchOutcome RunMaskSearch(const GenerateRequest& request, const Recipe& ag
 // Memory of one rank for what is recorded.
 int64_t CountMaskSearchBytes(const GenerateRequest& request, const MaskSearchOptions& options);
 
-// A folder of mask files, one per layer, made if it is not there. Throws InputError where it cannot
-// be written, or holds other masks.
-void WriteMaskFolder(const std::filesystem::path& folder, const std::vector<LaneMasks>& layers);
+// A folder of mask files, one per layer, made if it is not there; those of an earlier search go.
+// Throws InputError where it cannot be written.
+void WriteMaskFolder(const std::filesystem::path& folder, MaskObjective objective,
+                     const std::vector<LaneMasks>& layers);
+// Throws InputError, before the work, where that would not: a file of this name, or other masks in
+// the folder.
+void CheckMaskFolder(const std::filesystem::path& folder);
 
 }  // namespace equitile

@@ -52,19 +52,25 @@ class Chooser {
     });
   }
 
-  // Over those of them that were looked at; 0 where none was.
+  // Of every step the mean over the prompts that were looked at in it, then over steps; 0 where
+  // there are none. Steps count alike, whoever's turn they were, as in the error of the choice.
   template <typename Value>
   double MeanOfCalls(Range prompts, Range steps, Value&& value) const {
     double sum = 0;
-    int64_t calls = 0;
-    for (int64_t prompt = prompts.begin; prompt < prompts.end; ++prompt) {
-      for (int64_t step = steps.begin; step < steps.end; ++step) {
+    int64_t seen_steps = 0;
+    for (int64_t step = steps.begin; step < steps.end; ++step) {
+      double of_step = 0;
+      int64_t calls = 0;
+      for (int64_t prompt = prompts.begin; prompt < prompts.end; ++prompt) {
         if (!c_.table.Has(prompt, step)) continue;
-        sum += value(prompt, step);
+        of_step += value(prompt, step);
         ++calls;
       }
+      if (calls == 0) continue;
+      sum += of_step / static_cast<double>(calls);
+      ++seen_steps;
     }
-    return calls > 0 ? sum / static_cast<double>(calls) : 0;
+    return seen_steps > 0 ? sum / static_cast<double>(seen_steps) : 0;
   }
 
   double Part(double mse, int64_t prompt, int64_t step, int64_t layer) const {

@@ -9,9 +9,12 @@
 #include <utility>
 
 #include "equitile/base/error.h"
+#include "equitile/base/hash.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/time_estimate.h"
+#include "equitile/search/choice_record.h"
 #include "equitile/search/column_masses.h"
+#include "equitile/search/later_stages.h"
 #include "equitile/search/layer_trials.h"
 #include "equitile/search/row_sample.h"
 #include "equitile/search/trial_source.h"
@@ -22,16 +25,20 @@ namespace equitile {
 namespace {
 
 // Of the calibration's own, to compare the validation with.
-constexpr size_t kCalibrationVideos = 4;
-constexpr size_t kOtherSizeVideos = 2;
+constexpr int64_t kCalibrationVideos = 4;
+constexpr int64_t kOtherSizeVideos = 2;
 
 // Videos decide between at most so many candidates, and only those whose velocity is nearly as good
 // as the best: what is far behind after single steps does not come back.
 constexpr size_t kFinalists = 3;
 constexpr double kNearlyAsGood = 1.25;
 
-// What a sparse step or video takes of a dense one, roughly: for the time that is left.
-constexpr double kSparsePart = 0.85;
+// Stages after the passes, as progress names them.
+constexpr const char* kComparing = "comparing candidates";
+constexpr const char* kChoosing = "choosing by videos";
+constexpr const char* kWeighing = "weighing errors of layers";
+constexpr const char* kValidating = "validating";
+constexpr const char* kOtherSize = "validating another size";
 
 std::string_view TargetName(TargetKind target) {
   constexpr std::string_view kNames[] = {"density", "error", "speedup"};
@@ -71,44 +78,40 @@ int64_t EveryWeighedStep(const GenerateRequest& request, int64_t judged_steps) {
   return CeilDiv(judged_steps, most);
 }
 
-// Of one video, in dense steps.
-double DecodeSteps(const GenerateRequest& request) {
-  const ComputeRates rates = {.peak_gflops = 100,
-                              .attention_gflops = 75};  // only their ratio counts
+// Of the request's transformer, and of its decoder for one video; only their ratio counts.
+struct VideoSeconds {
+  double step = 0, decode = 0;
+};
+VideoSeconds SecondsOf(const GenerateRequest& request) {
+  const ComputeRates rates = {.peak_gflops = 100, .attention_gflops = 75};
   const GenerationConfig& config = request.config;
-  const double step = EstimateStepSeconds(request.transformer,
-                                          {.tokens = VideoTokens(request.transformer, config),
-                                           .text_rows = config.text_rows,
-                                           .passes = config.Passes()},
-                                          rates, 1);
-  return EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config, rates,
-                               Compute::kF32, 1) /
-         step;
+  return {.step = EstimateStepSeconds(request.transformer,
+                                      {.tokens = VideoTokens(request.transformer, config),
+                                       .text_rows = config.text_rows,
+                                       .passes = config.Passes()},
+                                      rates, 1),
+          .decode = EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config,
+                                          rates, Compute::kF32, 1)};
 }
 
-// Whole steps of all layers, then of four candidates, and videos of two of them, in dense steps.
-double StepsOfChoice(const GenerateRequest& request, const SearchOptions& options,
-                     int64_t judged_steps) {
-  double steps = 0;
-  if (WeighsErrors(options) && judged_steps > 0) {
-    steps += static_cast<double>(request.transformer.layers) *
-             static_cast<double>(CeilDiv(judged_steps, EveryWeighedStep(request, judged_steps)));
-  }
-  if (!LooksTwice(options)) return steps;
-  steps += 4 * kSparsePart * static_cast<double>(judged_steps);
-  if (options.choosing.empty()) return steps;
-  const auto walk = static_cast<double>(request.config.steps);
-  const double video = walk * (1 + 2 * kSparsePart) + 3 * DecodeSteps(request);
-  return steps + video * static_cast<double>(options.choosing.size());
+GenerateRequest AtSize(const GenerateRequest& request, const SearchOptions::Size& size) {
+  GenerateRequest other = request;
+  other.config.width = size.width;
+  other.config.height = size.height;
+  other.config.frames = size.frames;
+  return other;
 }
 
-CalibrationSetup SetupOf(const GenerateRequest& request, const SearchOptions& options,
-                         int64_t judged_steps) {
+int64_t CandidateCount(const SearchOptions& options) {
+  if (!LooksTwice(options)) return 1;
+  return options.choice.step_ranges == StepRangesKind::kAuto ? 4 : 2;
+}
+
+CalibrationSetup SetupOf(const GenerateRequest& request, const SearchOptions& options) {
   CalibrationSetup setup{.dense_steps = options.dense_steps,
                          .identity = {},
                          .checkpoint = options.checkpoint,
-                         .resumes = options.resumes,
-                         .steps_after = StepsOfChoice(request, options, judged_steps)};
+                         .resumes = options.resumes};
   setup.identity["objective"] = ObjectiveName(options.choice.objective);
   // The second look goes on with what the first has chosen.
   if (LooksTwice(options)) {
@@ -129,7 +132,8 @@ CalibrationSetup SetupOf(const GenerateRequest& request, const SearchOptions& op
 class PatternSearch {
  public:
   PatternSearch(const GenerateRequest& request, const Recipe& agreed, const SearchOptions& options,
-                Communicator& comm, int threads, const SearchTools& tools)
+                Communicator& comm, int threads, const SearchTools& tools,
+                const PatternFound& found)
       : request_(request),
         recipe_(agreed),
         options_(options),
@@ -137,8 +141,9 @@ class PatternSearch {
         comm_(comm),
         pool_(threads),
         tools_(tools),
+        found_(found),
         judge_(request, options.dense_steps, MassPrompts(options, std::ssize(request.tasks))),
-        run_(request, agreed, SetupOf(request, options, judge_.Steps()), comm, pool_, tools),
+        run_(request, agreed, SetupOf(request, options), comm, pool_, tools),
         head_options_(OptionsFor(options)),
         trials_({.grid = run_.token_grid(),
                  .block_tokens = run_.grid().block_tokens,
@@ -151,11 +156,8 @@ class PatternSearch {
         second_table_(TableShape(SecondPrompts(run_.Prompts()), run_.SparseSteps())) {}
 
   SearchOutcome Run() {
-    const double begin = comm_.Now();
-    const CalibrationState state{.get = [this] { return Parts(); },
-                                 .set = [this](const SourceState& parts) { Restore(parts); }};
     SearchOutcome outcome;
-    if (!run_.Begin(state)) {
+    if (!run_.Begin(state_)) {
       outcome.interrupted = run_.Where();
       return outcome;
     }
@@ -168,16 +170,18 @@ class PatternSearch {
                                                      .ranks = options_.for_ranks});
     sigmas_ = run_.SparseSigmas();
     CheckReach(*speed_);
+    ExpectStages();
     std::vector<CalibrationPass> passes = {MassesPass(), TrialsPass()};
     if (LooksTwice(options_)) passes.push_back(SecondPass());
-    if (!run_.Run(passes, state) || !Choose(outcome)) {
+    if (!run_.Run(passes, state_) || !Choose(outcome)) {
       outcome.interrupted = run_.Where();
       return outcome;
     }
-    outcome.seconds = comm_.Now() - begin;
+    if (record_.search_seconds == 0) record_.search_seconds = run_.Seconds();
+    outcome.seconds = record_.search_seconds;
     outcome.dense_seconds = run_.DenseSeconds();
     outcome.machine = run_.MeasuredMachine();
-    outcome.maps = std::move(maps_);
+    outcome.maps = maps_;
     Judge(outcome);
     return outcome;
   }
@@ -199,6 +203,7 @@ class PatternSearch {
     judge_.AddTo(parts);
     table_.AddTo(parts);
     if (LooksTwice(options_)) second_table_.AddTo(parts, "second.");
+    record_.AddTo(parts);
     return parts;
   }
   void Restore(const SourceState& parts) {
@@ -207,6 +212,49 @@ class PatternSearch {
     judge_.Restore(parts);
     table_.Restore(parts);
     if (LooksTwice(options_)) second_table_.Restore(parts, "second.");
+    record_.Restore(parts);
+  }
+
+  // --- The time that is left ---
+
+  // In dense steps.
+  double WeighedSteps() const {
+    if (!WeighsErrors(options_) || judge_.Steps() == 0) return 0;
+    return static_cast<double>(model_.layers *
+                               judge_.Steps(EveryWeighedStep(request_, judge_.Steps())));
+  }
+  // Of so many tasks, dense and with so many files.
+  double VideoSteps(const GenerateRequest& request, size_t tasks, int64_t files) const {
+    const VideoSeconds video = SecondsOf(request);
+    const auto sparse = static_cast<double>(files);
+    const double seconds =
+        video.step * static_cast<double>(request.config.steps) * (1 + kSparsePart * sparse) +
+        video.decode * (1 + sparse);
+    return static_cast<double>(tasks) * seconds / SecondsOf(request_).step;
+  }
+
+  void ExpectStages() {
+    const int64_t candidates = CandidateCount(options_);
+    if (candidates > 1) {
+      later_.Expect(kComparing, kSparsePart * static_cast<double>(candidates * judge_.Steps()));
+      // One to three are near the best: then it is known how many.
+      later_.Expect(kChoosing, VideoSteps(request_, options_.choosing.size(), 2));
+    }
+    later_.Expect(kWeighing, WeighedSteps());
+    if (!options_.validation.empty()) {
+      later_.Expect(kValidating, VideoSteps(request_, JudgingTasks().size(), 1));
+      if (options_.other_size.frames > 0) {
+        later_.Expect(kOtherSize, VideoSteps(AtSize(request_, options_.other_size),
+                                             OtherSizeTasks().size(), 1));
+      }
+    }
+    run_.ExpectLater(later_.Steps());
+  }
+
+  std::function<double(double part)> SecondsLeftIn(const char* stage) {
+    return [this, stage](double part) {
+      return later_.SecondsLeft(stage, part, comm_.Now(), run_.DenseStepSeconds());
+    };
   }
 
   // What can be known not to work before any work.
@@ -251,6 +299,7 @@ class PatternSearch {
   CalibrationPass SecondPass() {
     CalibrationPass pass;
     pass.prompts = SecondPrompts(run_.Prompts());
+    pass.is_dense = false;
     pass.source = [this](const SourceContext& context, int64_t first) {
       if (first_file_ == nullptr) {
         const Calibration calibration = CalibrationOf(table_);
@@ -314,28 +363,44 @@ class PatternSearch {
   }
 
   // All that a budget might have chosen, each different from the others and as fast as the first:
-  // else the slowest would look best.
+  // else the slowest would look best. An error holds by the table that a candidate was chosen from.
   std::vector<Found> FindAll() const {
+    Found first = Find("first look", table_, options_.choice);
+    if (!LooksTwice(options_)) return {std::move(first)};
+    ChoiceDials dials = options_.choice;
+    Found second = Find("second look", second_table_, dials);
+    if (dials.target == TargetKind::kError) {
+      const bool first_is_slower = first.choice.speedup <= second.choice.speedup;
+      dials.target = TargetKind::kSpeedup;
+      dials.target_value = (first_is_slower ? first : second).choice.speedup;
+      if (first_is_slower) {
+        second = Find(second.name, second_table_, dials);
+      } else {
+        first = Find(first.name, table_, dials);
+      }
+    }
     std::vector<Found> all;
     const auto add = [&](Found found) {
       for (const Found& other : all) {
         if (other.file.ranges == found.file.ranges) return;
       }
-      all.push_back(std::move(found));
+      if (Holds(found.choice)) all.push_back(std::move(found));
     };
-    add(Find("first look", table_, options_.choice));
-    if (!LooksTwice(options_)) return all;
-    ChoiceDials dials = options_.choice;
-    if (dials.target == TargetKind::kError) {
-      dials.target = TargetKind::kSpeedup;
-      dials.target_value = all.front().choice.speedup;
-    }
     ChoiceDials one_range = dials;
     one_range.step_ranges = StepRangesKind::kOne;
-    add(Find("first look, one range", table_, one_range));
-    add(Find("second look", second_table_, dials));
-    add(Find("second look, one range", second_table_, one_range));
+    const bool is_open = options_.choice.step_ranges == StepRangesKind::kAuto;
+    add(std::move(first));
+    if (is_open) add(Find("first look, one range", table_, one_range));
+    add(std::move(second));
+    if (is_open) add(Find("second look, one range", second_table_, one_range));
     return all;
+  }
+
+  bool Holds(const PatternChoice& choice) const {
+    constexpr double kRounding = 1 + 1e-9;
+    return options_.choice.target != TargetKind::kError ||
+           options_.choice.objective != Objective::kBudget ||
+           choice.error <= kRounding * options_.choice.target_value;
   }
 
   static SearchCandidate CandidateOf(const Found& found) {
@@ -364,25 +429,47 @@ class PatternSearch {
   // False: interrupted.
   bool WeighErrors(SearchOutcome& outcome) {
     if (!WeighsErrors(options_) || judge_.Steps() == 0) return true;
-    outcome.layers = TryLayers(judge_, EveryWeighedStep(request_, judge_.Steps()), run_);
-    if (outcome.layers.empty()) return false;
+    const LayerTrials trials{.doing = kWeighing,
+                             .every = EveryWeighedStep(request_, judge_.Steps()),
+                             .layer_done = [this] { run_.Save(state_); },
+                             .seconds_left = SecondsLeftIn(kWeighing)};
+    if (!TryLayers(trials, judge_, run_, record_.layers)) return false;
+    outcome.layers = record_.layers;
     outcome.file.error_weights = {
         {.low = 0, .high = 1, .layers = ChooseErrorWeights(outcome.layers, kTriedErrors)}};
     return true;
   }
 
+  static uint64_t KeyOf(const std::vector<PatternFile>& files) {
+    Hasher hasher;
+    for (const PatternFile& file : files) hasher.Add(std::string_view(PatternFileText(file)));
+    return hasher.Digest();
+  }
+
   // Best first; false: interrupted.
   bool RankByVelocity(std::vector<Found>& all, std::vector<SearchCandidate>& candidates) {
-    const std::vector<double> errors =
-        judge_.Errors({.doing = "comparing candidates",
-                       .sources = std::ssize(all),
-                       .source = [&](int64_t i) -> std::unique_ptr<MaskSource> {
-                         const PatternFile& file = all[static_cast<size_t>(i)].file;
-                         return std::make_unique<PatternMasks>(
-                             run_.OnePrompt(), std::make_shared<PatternFile>(file), std::nullopt);
-                       }},
-                      run_);
-    if (errors.empty()) return false;
+    std::vector<PatternFile> files;
+    for (const Found& found : all) files.push_back(found.file);
+    std::vector<double>& errors = record_.candidate_errors;
+    const uint64_t key = KeyOf(files);
+    if (std::exchange(record_.candidates_key, key) != key) errors.clear();
+    const bool is_over = judge_.Run(
+        {.doing = kComparing,
+         .sources = std::ssize(all),
+         .source = [&](int64_t i) -> std::unique_ptr<MaskSource> {
+           return std::make_unique<PatternMasks>(
+               run_.OnePrompt(), std::make_shared<PatternFile>(files[static_cast<size_t>(i)]),
+               std::nullopt);
+         },
+         .begin = std::ssize(errors),
+         .done =
+             [&](int64_t, double error) {
+               errors.push_back(error);
+               run_.Save(state_);
+             },
+         .seconds_left = SecondsLeftIn(kComparing)},
+        run_);
+    if (!is_over) return false;
     std::vector<size_t> order(all.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
@@ -406,9 +493,10 @@ class PatternSearch {
         finalists.push_back(all[i].file);
     }
     if (options_.choosing.empty() || finalists.size() < 2) return true;
-    auto results = Validate(JobOf(request_, options_.choosing, "choosing by videos"), finalists,
-                            comm_, pool_, tools_);
-    if (results.empty()) return run_.Interrupted("while choosing by videos");
+    later_.Expect(kChoosing, VideoSteps(request_, options_.choosing.size(), std::ssize(finalists)));
+    if (!MakeVideos(kChoosing, request_, options_.choosing, finalists, record_.choosing))
+      return run_.Interrupted(fmt::format("while {}", kChoosing));
+    const std::vector<ValidationResult>& results = record_.choosing.results;
     uint64_t best = 0;
     for (size_t i = 0; i < results.size() && comm_.rank() == 0; ++i) {
       candidates[i].psnr = results[i].MeanPsnr();
@@ -425,9 +513,9 @@ class PatternSearch {
     return true;
   }
 
-  static void KeepFrames(const GenerateTask& task, ValidationResult& result,
+  static void KeepFrames(const GenerateTask& task, const ValidationResult& result,
                          SearchOutcome& outcome) {
-    outcome.frames = std::move(result.frames);
+    outcome.frames = result.frames;
     outcome.frames_of = task.prompt;
   }
 
@@ -443,40 +531,57 @@ class PatternSearch {
       file.dials["choice_videos"] = static_cast<double>(options_.choosing.size());
   }
 
-  ValidationJob JobOf(const GenerateRequest& request, std::vector<GenerateTask> tasks,
-                      std::string doing) const {
-    return {.request = request,
-            .tasks = std::move(tasks),
-            .dense_steps = options_.dense_steps,
-            .doing = std::move(doing),
-            .parts = run_.Parts()};
+  // False: interrupted.
+  bool MakeVideos(const char* stage, const GenerateRequest& request,
+                  const std::vector<GenerateTask>& tasks, const std::vector<PatternFile>& files,
+                  VideosMade& videos) {
+    Hasher key;
+    key.Add(KeyOf(files));
+    for (const GenerateTask& task : tasks) key.Add(std::string_view(task.prompt)).Add(task.seed);
+    for (int64_t side : {request.config.width, request.config.height, request.config.frames})
+      key.Add(side);
+    videos.Begin(key.Digest());
+    const ValidationJob job{.request = request,
+                            .tasks = tasks,
+                            .dense_steps = options_.dense_steps,
+                            .doing = stage,
+                            .parts = run_.Parts(),
+                            .task_done = [this] { run_.Save(state_); },
+                            .seconds_left = SecondsLeftIn(stage)};
+    return Validate(job, files, comm_, pool_, tools_, videos.results);
   }
 
-  // Videos of the validation, and some of the calibration's own; then some at another size.
+  // Videos of the validation, and some of the calibration's own.
+  std::vector<GenerateTask> JudgingTasks() const {
+    std::vector<GenerateTask> tasks = options_.validation;
+    tasks.insert(tasks.end(), request_.tasks.begin(), request_.tasks.begin() + OwnVideos());
+    return tasks;
+  }
+  int64_t OwnVideos() const { return std::min(kCalibrationVideos, std::ssize(request_.tasks)); }
+  std::vector<GenerateTask> OtherSizeTasks() const {
+    const std::vector<GenerateTask>& all = options_.validation;
+    return {all.begin(), all.begin() + std::min(kOtherSizeVideos, std::ssize(all))};
+  }
+
   void Judge(SearchOutcome& outcome) {
     if (options_.validation.empty()) return;
-    std::vector<GenerateTask> tasks = options_.validation;
-    outcome.calibration_videos = std::min(kCalibrationVideos, request_.tasks.size());
-    tasks.insert(tasks.end(), request_.tasks.begin(),
-                 request_.tasks.begin() + static_cast<int64_t>(outcome.calibration_videos));
-    auto results = Validate(JobOf(request_, std::move(tasks), "validating"), {&outcome.file, 1},
-                            comm_, pool_, tools_);
-    if (!results.empty()) {
-      KeepFrames(options_.validation.front(), results.front(), outcome);
-      outcome.validation = std::move(results.front());
+    if (comm_.rank() == 0 && found_) found_(outcome);
+    run_.Save(state_);
+    const std::vector<PatternFile> files = {outcome.file};
+    outcome.calibration_videos = static_cast<size_t>(OwnVideos());
+    if (!MakeVideos(kValidating, request_, JudgingTasks(), files, record_.validation)) {
+      outcome.interrupted = "interrupted while validating";
+      return;
     }
-    if (!results.empty() && options_.other_size.frames > 0) {
-      GenerateRequest other = request_;
-      other.config.width = options_.other_size.width;
-      other.config.height = options_.other_size.height;
-      other.config.frames = options_.other_size.frames;
-      tasks = options_.validation;
-      tasks.resize(std::min(kOtherSizeVideos, tasks.size()));
-      results = Validate(JobOf(other, std::move(tasks), "validating another size"),
-                         {&outcome.file, 1}, comm_, pool_, tools_);
-      if (!results.empty()) outcome.other_size = std::move(results.front());
+    outcome.validation = record_.validation.results.front();
+    KeepFrames(options_.validation.front(), outcome.validation, outcome);
+    if (options_.other_size.frames == 0) return;
+    if (!MakeVideos(kOtherSize, AtSize(request_, options_.other_size), OtherSizeTasks(), files,
+                    record_.other_size)) {
+      outcome.interrupted = "interrupted while validating another size";
+      return;
     }
-    if (results.empty()) outcome.interrupted = "interrupted while validating";
+    outcome.other_size = record_.other_size.results.front();
   }
 
   // Of all products of all steps, dense ones among them.
@@ -530,6 +635,9 @@ class PatternSearch {
   Communicator& comm_;
   ThreadPool pool_;
   const SearchTools& tools_;
+  const PatternFound& found_;
+  const CalibrationState state_{.get = [this] { return Parts(); },
+                                .set = [this](const SourceState& parts) { Restore(parts); }};
   VelocityJudge judge_;
   CalibrationRun run_;
   std::vector<HeadOption> head_options_;
@@ -540,6 +648,8 @@ class PatternSearch {
   std::unique_ptr<SpeedModel> speed_;
   std::vector<float> sigmas_;                // of the table's steps
   std::shared_ptr<PatternFile> first_file_;  // what the second look goes on with
+  ChoiceRecord record_;
+  LaterStages later_;
 };
 
 }  // namespace
@@ -582,8 +692,8 @@ SearchBytes CountSearchBytes(const GenerateRequest& request, const SearchOptions
 
 SearchOutcome RunSearch(const GenerateRequest& request, const Recipe& agreed,
                         const SearchOptions& options, Communicator& comm, int threads,
-                        const SearchTools& tools) {
-  return PatternSearch(request, agreed, options, comm, threads, tools).Run();
+                        const SearchTools& tools, const PatternFound& found) {
+  return PatternSearch(request, agreed, options, comm, threads, tools, found).Run();
 }
 
 }  // namespace equitile

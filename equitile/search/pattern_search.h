@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,6 +63,9 @@ struct SearchOutcome {
   std::optional<Machine> machine;
 };
 
+// Rank 0, before videos judge what was found: they take long.
+using PatternFound = std::function<void(const SearchOutcome& outcome)>;
+
 // Memory of one rank, beside the weights.
 struct SearchBytes {
   int64_t activations = 0;  // of all prompts that are walked at once
@@ -80,6 +84,6 @@ std::vector<HeadOption> OptionsFor(const SearchOptions& options);
 // reach.
 SearchOutcome RunSearch(const GenerateRequest& request, const Recipe& agreed,
                         const SearchOptions& options, Communicator& comm, int threads,
-                        const SearchTools& tools);
+                        const SearchTools& tools, const PatternFound& found = {});
 
 }  // namespace equitile

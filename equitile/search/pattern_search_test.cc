@@ -32,12 +32,13 @@ Machine SomeMachine() {
 }
 
 // 3 x 10 x 11 tokens: six blocks, the last one ragged.
-GenerateRequest RequestFor(const TempFolder& folder) {
+GenerateRequest RequestFor(const TempFolder& folder, const char* width = "176",
+                           const char* height = "160") {
   const std::filesystem::path prompts =
       folder.Write("prompts.txt", "7\ta red circle\n8\ta blue square that moves\n");
   Recipe recipe;
   for (const auto& [key, text] :
-       {std::pair("model", kModel.c_str()), std::pair("width", "176"), std::pair("height", "160"),
+       {std::pair("model", kModel.c_str()), std::pair("width", width), std::pair("height", height),
         std::pair("video_frames", "9"), std::pair("steps", "4"), std::pair("weights", "f32")}) {
     recipe.Set(key, text, Recipe::Source::kGiven);
   }
@@ -67,12 +68,14 @@ SearchOptions OptionsOf(Objective objective) {
 
 // stop_after: steps of all passes, counted on rank 0; -1: none. stop_at: words of progress.
 SearchOutcome SearchOn(int32_t ranks, const GenerateRequest& request, const SearchOptions& options,
-                       int64_t stop_after = -1, std::string_view stop_at = "nothing") {
+                       int64_t stop_after = -1, std::string_view stop_at = "nothing",
+                       std::vector<std::string>* lines = nullptr, const PatternFound& found = {}) {
   SearchOutcome outcome;
   std::atomic<int64_t> steps{0};
   std::atomic<bool> is_there{false};
   const SearchListener listener{.progress =
                                     [&](std::string_view line) {
+                                      if (lines != nullptr) lines->emplace_back(line);
                                       if (line.find("step") != line.npos) ++steps;
                                       if (line.find(stop_at) != line.npos) is_there = true;
                                     },
@@ -81,7 +84,7 @@ SearchOutcome SearchOn(int32_t ranks, const GenerateRequest& request, const Sear
     const Recipe agreed = AgreeOnRequest(comm, request);
     const auto stop = [&] { return is_there || (stop_after >= 0 && steps >= stop_after); };
     SearchOutcome mine = RunSearch(request, agreed, options, comm, 1,
-                                   {.listener = listener, .stop_requested = stop});
+                                   {.listener = listener, .stop_requested = stop}, found);
     if (comm.rank() == 0) outcome = std::move(mine);
   });
   return outcome;
@@ -135,6 +138,33 @@ TEST(PatternSearch, WithoutAnyErrorHeadsKeepAll) {
     EXPECT_EQ(outcome.file.density, 1);
     EXPECT_EQ(outcome.choice.error, 0);
     EXPECT_EQ(outcome.file.dials.at("turns"), 2);
+  }
+}
+
+TEST(PatternSearch, EveryCandidateHasTheStepRangesAskedFor) {
+  const TempFolder folder;
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  options.choice.target = TargetKind::kDensity;
+  options.choice.target_value = 0.4;
+  for (const auto& [kind, ranges] :
+       {std::pair(StepRangesKind::kEach, 3u), std::pair(StepRangesKind::kOne, 1u)}) {
+    options.choice.step_ranges = kind;
+    const SearchOutcome outcome = SearchOn(1, RequestFor(folder), options);
+    EXPECT_EQ(outcome.file.ranges.size(), ranges);
+    for (const SearchCandidate& candidate : outcome.candidates)
+      EXPECT_EQ(candidate.name.find("one range"), std::string::npos) << candidate.name;
+  }
+}
+
+// The second look measures more than the first at the same speed.
+TEST(PatternSearch, AnErrorAskedForIsNotExceeded) {
+  const TempFolder folder;
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  for (const double error : {0.002, 0.005, 0.01, 0.02, 0.04}) {
+    options.choice.target_value = error;
+    const SearchOutcome outcome = SearchOn(1, RequestFor(folder), options);
+    EXPECT_LE(outcome.choice.error, error * (1 + 1e-9)) << outcome.candidates.front().name;
+    EXPECT_LT(outcome.file.density, 1);
   }
 }
 
@@ -209,6 +239,56 @@ TEST(PatternSearch, GoesOnAfterAnyInterruption) {
     options.choice.objective =
         objective == Objective::kPaper ? Objective::kBudget : Objective::kPaper;
     EXPECT_THROW(SearchOn(1, request, options), InputError);
+  }
+}
+
+// What whole steps and videos have shown is not found out again, and seconds add up.
+TEST(PatternSearch, WhatFollowsThePassesGoesOnToo) {
+  const TempFolder folder;
+  const GenerateRequest request = RequestFor(folder, "128", "96");
+  SearchOptions options = OptionsOf(Objective::kBudget);
+  options.checkpoint = folder / "search.ckpt";
+  options.choosing = {TaskOf("a green ring", 3), TaskOf("a small star", 4)};
+  options.validation = {TaskOf("a white cross", 5)};
+  std::vector<std::string> lines;
+  const SearchOutcome whole = SearchOn(1, request, options, -1, "nothing", &lines);
+  for (const char* stage : {"pass 3", "comparing candidates", "choosing by videos",
+                            "weighing errors of layers", "validating"}) {
+    EXPECT_TRUE(std::ranges::any_of(lines, [&](const std::string& line) {
+      return line.starts_with(stage) && line.find("ETA") != line.npos;
+    })) << stage;
+  }
+  struct Stop {
+    const char* at;
+    std::vector<const char*> not_again;
+  };
+  for (const auto& [at, not_again] :
+       {Stop{"comparing candidates, step 3/", {"pass", "comparing candidates, step 1/"}},
+        Stop{"choosing by videos, video 4/", {"comparing", "choosing by videos, video 1/"}},
+        Stop{"validating, video 3/", {"choosing by", "weighing", "validating, video 1/"}}}) {
+    std::optional<PatternFile> early;
+    options.resumes = false;
+    const SearchOutcome stopped =
+        SearchOn(2, request, options, -1, at, nullptr,
+                 [&](const SearchOutcome& outcome) { early = outcome.file; });
+    EXPECT_FALSE(stopped.interrupted.empty()) << at;
+    EXPECT_EQ(early.has_value(), at == std::string_view("validating, video 3/"));
+    if (early) EXPECT_EQ(PatternFileText(*early), PatternFileText(whole.file));
+    options.resumes = true;
+    lines.clear();
+    const SearchOutcome resumed = SearchOn(1, request, options, -1, "nothing", &lines);
+    for (const char* line : not_again) {
+      EXPECT_TRUE(std::ranges::none_of(
+          lines, [&](const std::string& said) { return said.starts_with(line); }))
+          << line << " after " << at;
+    }
+    EXPECT_EQ(PatternFileText(resumed.file), PatternFileText(whole.file));
+    EXPECT_EQ(resumed.validation.psnr, whole.validation.psnr);
+    ASSERT_EQ(resumed.frames.size(), 3u);
+    EXPECT_EQ(resumed.frames[1].sparse.pixels, whole.frames[1].sparse.pixels);
+    EXPECT_GT(resumed.dense_seconds, 0);
+    EXPECT_GT(resumed.seconds, 0.3 * whole.seconds);  // of which the passes are the most
+    if (early) EXPECT_EQ(resumed.seconds, stopped.seconds);
   }
 }
 

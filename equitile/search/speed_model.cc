@@ -16,6 +16,8 @@ SpeedModel::SpeedModel(const Machine& machine, const SpeedPlace& place) : place_
   ApplyMachine(machine, grid, plan_);
   block_seconds_ = plan_.cluster.BlockSeconds(grid);
   row_seconds_ = plan_.cluster.row_seconds;
+  pack_seconds_ = plan_.cluster.pack_seconds_per_byte * 3 * sizeof(float) *
+                  static_cast<double>(grid.q_tokens * place.model.head_dim);
   rows_ = static_cast<double>(grid.QBlocks());
   blocks_ = rows_ * static_cast<double>(grid.KvBlocks());
   ComputeRates rates =
@@ -37,7 +39,7 @@ double SpeedModel::HeadSeconds(double density, Tail tail) const {
   const double means =
       tail == Tail::kMean ? (blocks_ - kept) / static_cast<double>(place_.block_tokens) : 0.0;
   if (kept + means <= 0) return 0;
-  return (kept + means) * block_seconds_ + rows_ * row_seconds_;
+  return (kept + means) * block_seconds_ + rows_ * row_seconds_ + pack_seconds_;
 }
 
 double SpeedModel::LayerSeconds(std::span<const HeadPattern> heads) const {

@@ -24,8 +24,9 @@ class SpeedModel {
  public:
   SpeedModel(const Machine& machine, const SpeedPlace& place);
 
-  // One head of one pass, by itself on one rank; what is not kept costs a key per block where it
-  // has a tail.
+  // One head of one pass, by itself on one rank: its blocks, its rows, and its queries, keys and
+  // values brought into its order; what is not kept costs a key per block where it has a tail. A
+  // head that keeps nothing is not even brought.
   double HeadSeconds(double density, Tail tail) const;
   // Self-attention of a layer, all passes, on the ranks: until the last of them is done.
   double LayerSeconds(std::span<const HeadPattern> heads) const;
@@ -47,7 +48,8 @@ class SpeedModel {
 
   SpeedPlace place_;
   PlanOptions plan_;
-  double block_seconds_ = 0, row_seconds_ = 0, rest_seconds_ = 0, dense_layer_seconds_ = 0;
+  double block_seconds_ = 0, row_seconds_ = 0, pack_seconds_ = 0, rest_seconds_ = 0,
+         dense_layer_seconds_ = 0;
   double blocks_ = 0, rows_ = 0;
 };
 

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/video_maker.h"
 #include "equitile/quality/video_comparison.h"
+#include "equitile/search/checkpoint_numbers.h"
+#include "equitile/search/later_stages.h"
 
 namespace equitile {
 namespace {
@@ -36,6 +40,17 @@ std::vector<FrameSample> FramesToShow(const MadeVideo& dense, const MadeVideo& s
     pairs.push_back({frame, dense.frames[f], sparse.frames[f]});
   }
   return pairs;
+}
+
+void Append(ValidationResult of_task, ValidationResult& result) {
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  if (result.psnr.empty()) result.frames = std::move(of_task.frames);
+  append(result.psnr, of_task.psnr);
+  append(result.ssim, of_task.ssim);
+  append(result.density, of_task.density);
+  append(result.speed, of_task.speed);
 }
 
 void Add(const MadeVideo& dense, const MadeVideo& sparse, ValidationResult& result) {
@@ -75,15 +90,26 @@ class Makers {
     return stops != 0;
   }
   MadeVideo Make(size_t maker, size_t task) {
-    video_ = task * makers_.size() + maker;
+    task_ = task;
+    maker_ = maker;
     return makers_[maker]->Make(task);
   }
 
  private:
   void Say(std::string_view line) const {
     if (!Leads()) return;
-    tools_.listener.progress(fmt::format("{}, video {}/{}: {}", job_.doing, video_ + 1,
-                                         makers_.size() * job_.tasks.size(), line));
+    tools_.listener.progress(fmt::format(
+        "{}, video {}/{}: {}{}", job_.doing, task_ * makers_.size() + maker_ + 1,
+        makers_.size() * job_.tasks.size(), line, EtaText(job_.seconds_left(DonePart()))));
+  }
+
+  // Of all videos, before the one under way.
+  double DonePart() const {
+    const auto dense_ones = [](size_t makers) {
+      return makers == 0 ? 0 : 1 + kSparsePart * static_cast<double>(makers - 1);
+    };
+    const double of_task = dense_ones(maker_) / dense_ones(makers_.size());
+    return (static_cast<double>(task_) + of_task) / static_cast<double>(job_.tasks.size());
   }
 
   const ValidationJob& job_;
@@ -91,7 +117,7 @@ class Makers {
   const SearchTools& tools_;
   std::vector<GenerateRequest> requests_;  // all there before a maker looks at one
   std::vector<std::unique_ptr<VideoMaker>> makers_;
-  size_t video_ = 0;
+  size_t task_ = 0, maker_ = 0;  // under way
 };
 
 }  // namespace
@@ -102,20 +128,84 @@ double ValidationResult::MeanPsnr(size_t begin, size_t end) const {
   return sum / static_cast<double>(end - begin);
 }
 
-std::vector<ValidationResult> Validate(const ValidationJob& job, std::span<const PatternFile> files,
-                                       Communicator& comm, ThreadPool& pool,
-                                       const SearchTools& tools) {
-  Makers makers(job, files, comm, pool, tools);
-  std::vector<ValidationResult> results(files.size());
-  for (size_t task = 0; task < job.tasks.size(); ++task) {
-    if (makers.Stops()) return {};
-    const MadeVideo dense = makers.Make(0, task);
-    for (size_t i = 0; i < files.size(); ++i) {
-      const MadeVideo sparse = makers.Make(i + 1, task);
-      if (makers.Leads()) Add(dense, sparse, results[i]);
+void ValidationResult::AddTo(SourceState& parts, const std::string& prefix) const {
+  std::vector<double> numbers;  // [tasks][PSNR, SSIM, density, speed]
+  for (size_t i = 0; i < psnr.size(); ++i) {
+    const double identical = std::numeric_limits<double>::infinity();
+    for (const double number : {psnr[i].value_or(identical), ssim[i], density[i], speed[i]})
+      numbers.push_back(number);
+  }
+  PutNumbers(numbers, parts[prefix + "videos"]);
+  std::vector<int64_t> shown;  // [samples][frame, height, width]
+  std::vector<uint8_t> pixels;
+  for (const FrameSample& sample : frames) {
+    for (const int64_t number : {sample.frame, sample.dense.height, sample.dense.width})
+      shown.push_back(number);
+    for (const RgbImage* image : {&sample.dense, &sample.sparse})
+      pixels.insert(pixels.end(), image->pixels.begin(), image->pixels.end());
+  }
+  PutNumbers(shown, parts[prefix + "frames"]);
+  PutNumbers(pixels, parts[prefix + "pixels"]);
+}
+
+ValidationResult ValidationResult::From(const SourceState& parts, const std::string& prefix) {
+  ValidationResult result;
+  const auto numbers = TakeNumbers<double>(parts, prefix + "videos");
+  for (size_t i = 0; i + 4 <= numbers.size(); i += 4) {
+    result.psnr.push_back(std::isinf(numbers[i]) ? std::nullopt : std::optional(numbers[i]));
+    result.ssim.push_back(numbers[i + 1]);
+    result.density.push_back(numbers[i + 2]);
+    result.speed.push_back(numbers[i + 3]);
+  }
+  const auto shown = TakeNumbers<int64_t>(parts, prefix + "frames");
+  const auto pixels = TakeNumbers<uint8_t>(parts, prefix + "pixels");
+  auto next = pixels.begin();
+  for (size_t i = 0; i + 3 <= shown.size(); i += 3) {
+    FrameSample& sample = result.frames.emplace_back();
+    sample.frame = shown[i];
+    for (RgbImage* image : {&sample.dense, &sample.sparse}) {
+      const int64_t bytes = 3 * shown[i + 1] * shown[i + 2];
+      if (bytes < 0 || bytes > pixels.end() - next)
+        throw InputError("[search] the checkpoint's '{}pixels' are of other frames", prefix);
+      *image = {.height = shown[i + 1], .width = shown[i + 2], .pixels = {next, next + bytes}};
+      next += bytes;
     }
   }
-  return results;
+  return result;
+}
+
+std::string WhyNotTrusted(const ValidationResult& result, size_t own_videos) {
+  constexpr double kWellBelow = 2.0;  // dB
+  const size_t all = result.psnr.size();
+  if (own_videos == 0 || own_videos >= all) return "";
+  const double below =
+      result.MeanPsnr(all - own_videos, all) - result.MeanPsnr(0, all - own_videos);
+  if (below <= kWellBelow) return "";
+  return fmt::format(
+      "other prompts come out {:.1f} dB below those that it was calibrated on; calibrate on more "
+      "of them, and more unlike each other",
+      below);
+}
+
+bool Validate(const ValidationJob& job, std::span<const PatternFile> files, Communicator& comm,
+              ThreadPool& pool, const SearchTools& tools, std::vector<ValidationResult>& results) {
+  results.resize(files.size());
+  const size_t first = results.front().psnr.size();
+  if (first >= job.tasks.size()) return true;
+  Makers makers(job, files, comm, pool, tools);
+  for (size_t task = first; task < job.tasks.size(); ++task) {
+    if (makers.Stops()) return false;
+    const MadeVideo dense = makers.Make(0, task);
+    std::vector<ValidationResult> of_task(files.size());
+    for (size_t i = 0; i < files.size(); ++i) {
+      if (makers.Stops()) return false;
+      const MadeVideo sparse = makers.Make(i + 1, task);
+      if (makers.Leads()) Add(dense, sparse, of_task[i]);
+    }
+    for (size_t i = 0; i < files.size(); ++i) Append(std::move(of_task[i]), results[i]);
+    job.task_done();
+  }
+  return true;
 }
 
 }  // namespace equitile

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 #include "equitile/io/pattern_file.h"
 #include "equitile/io/png.h"
 #include "equitile/search/calibration_run.h"
+#include "equitile/sparsity/source_state.h"
 
 namespace equitile {
 
@@ -33,19 +35,29 @@ struct ValidationResult {
   // Of the videos [begin, end); identical ones count as 100 dB.
   double MeanPsnr(size_t begin, size_t end) const;
   double MeanPsnr() const { return MeanPsnr(0, psnr.size()); }
+
+  // For checkpoints.
+  void AddTo(SourceState& parts, const std::string& prefix) const;
+  static ValidationResult From(const SourceState& parts, const std::string& prefix);
 };
+
+// Where the others come out well below the last ones, which are the calibration's own; "": they do
+// not.
+std::string WhyNotTrusted(const ValidationResult& result, size_t own_videos);
 
 struct ValidationJob {
   const GenerateRequest& request;  // sizes, steps, ...
   std::vector<GenerateTask> tasks;
   int64_t dense_steps = 0;
-  std::string doing;                   // for progress: "validating"
-  std::shared_ptr<LoadedParts> parts;  // of the same model
+  std::string doing;                                // for progress: "validating"
+  std::shared_ptr<LoadedParts> parts;               // of the same model
+  std::function<void()> task_done;                  // with all its videos
+  std::function<double(double part)> seconds_left;  // when so much of all is done
 };
 
-// Collective. [files]: videos of the tasks, dense ones made once. Empty: interrupted.
-std::vector<ValidationResult> Validate(const ValidationJob& job, std::span<const PatternFile> files,
-                                       Communicator& comm, ThreadPool& pool,
-                                       const SearchTools& tools);
+// Collective. results: [files], behind whose tasks it goes on, as many on every rank; dense videos
+// are made once. False: interrupted.
+bool Validate(const ValidationJob& job, std::span<const PatternFile> files, Communicator& comm,
+              ThreadPool& pool, const SearchTools& tools, std::vector<ValidationResult>& results);
 
 }  // namespace equitile

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "equitile/search/checkpoint_numbers.h"
+#include "equitile/search/later_stages.h"
 
 namespace equitile {
 namespace {
@@ -62,20 +63,21 @@ void VelocityJudge::Restore(const SourceState& parts) {
   }
 }
 
-std::vector<double> VelocityJudge::Errors(const Trial& trial, CalibrationRun& run) const {
-  std::vector<double> errors(static_cast<size_t>(trial.sources));
-  const int64_t steps = Steps(trial.every);
-  for (int64_t i = 0; i < trial.sources; ++i) {
+bool VelocityJudge::Run(const Trial& trial, CalibrationRun& run) const {
+  const int64_t steps = Steps(trial.every), all = trial.sources * steps;
+  for (int64_t i = trial.begin; i < trial.sources; ++i) {
+    double error = 0;
     for (int64_t step = 0; step < steps; ++step) {
-      if (run.Stops("while " + trial.doing)) return {};
-      run.Say(fmt::format("{}, step {}/{}", trial.doing, i * steps + step + 1,
-                          trial.sources * steps));
+      if (run.Stops("while " + trial.doing)) return false;
+      const int64_t done = i * steps + step;
+      const double left = trial.seconds_left(static_cast<double>(done) / static_cast<double>(all));
+      run.Say(fmt::format("{}, step {}/{}{}", trial.doing, done + 1, all, EtaText(left)));
       const Waypoint& waypoint = waypoints_[static_cast<size_t>(step * trial.every)];
-      errors[static_cast<size_t>(i)] +=
-          run.VelocityError(waypoint, trial.source(i)) / static_cast<double>(steps);
+      error += run.VelocityError(waypoint, trial.source(i)) / static_cast<double>(steps);
     }
+    trial.done(i, error);
   }
-  return errors;
+  return true;
 }
 
 int64_t VelocityJudge::Bytes() const {

@@ -31,9 +31,12 @@ class VelocityJudge {
     int64_t sources = 0;
     int64_t every = 1;  // of the noted steps, one in so many
     std::function<std::unique_ptr<MaskSource>(int64_t index)> source;  // anew for every step
+    int64_t begin = 0;                                      // sources before it are done already
+    std::function<void(int64_t index, double error)> done;  // the mean over steps, on every rank
+    std::function<double(double part)> seconds_left;        // when so much of all is done
   };
-  // Collective. [sources] means over steps; empty: interrupted.
-  std::vector<double> Errors(const Trial& trial, CalibrationRun& run) const;
+  // Collective; false: interrupted.
+  bool Run(const Trial& trial, CalibrationRun& run) const;
 
   // That a source is judged by.
   int64_t Steps(int64_t every = 1) const { return CeilDiv(std::ssize(waypoints_), every); }

@@ -135,7 +135,7 @@ class Parser {
         Items(*kind, rest);
       }
     }
-    if (kind->needs_file && spec_.file.empty()) Fail("FILE is missing");
+    if (kind->needs_file && spec_.file.empty()) FailWithoutFile(*kind);
     spec_.says_error = spec_.error && error_dial_ && HasFile(*kind);
     spec_.says_refresh = spec_.error && refresh_dial_ && HasFile(*kind);
     return spec_;
@@ -147,6 +147,12 @@ class Parser {
     return !spec_.file.empty() || kind.kind == AttentionKind::kPatternPredict;
   }
 
+  [[noreturn]] void FailWithoutFile(const NamedKind& kind) const {
+    if (kind.kind != AttentionKind::kStatic) Fail("FILE is missing");
+    Fail(
+        "its masks are missing; make them with `equitile search --objective static --prompts FILE "
+        "-o FOLDER` and give them, as in static:FOLDER");
+  }
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> why, Args&&... args) const {
     throw InputError("--attention {}: {}", text_, fmt::format(why, std::forward<Args>(args)...));

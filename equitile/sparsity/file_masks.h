@@ -44,6 +44,7 @@ class MaskTable {
 
   const LaneMasks& First() const { return entries_.front().masks; }
   const std::optional<TokenGrid>& grid() const { return files_.front().grid; }
+  const std::string& method() const { return files_.front().method; }
   uint64_t hash() const;  // of all masks and what they are for
   int64_t Bytes() const;
 

@@ -135,6 +135,13 @@ def test_searches_are_made_once_per_program(tmp_path, monkeypatch):
     assert others[2][1].startswith("static:")
 
 
+def test_times_of_another_machine_are_left_out():
+    side = {"label": "x", "speed": 2.0, "attention": 0.5, "masks": 0.0, "timed": [1]}
+    data = lambda **rates: {"about": ABOUT, "video": {}, "sides": [side], "speed": {"about": {**ABOUT, **rates}}}
+    for rates, same in ({}, True), ({"peak_gflops": 108.0}, True), ({"peak_gflops": 130.0}, False), ({"threads": 4}, False):
+        assert (page.joined(data(), data(**rates))["sides"][1]["speed"] is not None) == same, rates
+
+
 def test_density_counts_layers_that_keep_everything():
     # Ten steps, two of them dense: eight at 0.5 make 0.6 over all.
     assert curve_table.density({"density": 0.6, "steps_skipped": 0}, 10) == pytest.approx(0.5)

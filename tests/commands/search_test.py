@@ -76,30 +76,108 @@ def test_generate_takes_the_file(search, equitile, tmp_path):
     assert outcome.code == 0, outcome.err
 
 
+def test_density_counts_layers_that_are_full(search, equitile, tmp_path):
+    assert search("--count", 1, "--density", 0.4, "--step-ranges", 1, "-o", "p.json").code == 0
+    file = json.loads((tmp_path / "p.json").read_text())
+    layers = file["ranges"][0]["layers"]
+    layers[0] = [{"mode": "full", "density": 1.0, "error": 0.0}] * 6
+    (tmp_path / "p.json").write_text(json.dumps(file))
+    outcome = equitile("generate", "-p", "a red circle", *SIZES, "-o", "v.mp4", "--attention", "pattern:p.json", "--json", EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0, outcome.err
+    kept = [head["density"] for layer in layers for head in layer]
+    assert json.loads(outcome.out)["run"]["sparsity"]["sparse_density"] == pytest.approx(sum(kept) / 36)
+
+
 def test_generate_says_when_a_pattern_is_hardly_worth_it(search, equitile, tmp_path):
+    """By the video at hand, whatever the file was made for."""
+    generate = ["generate", "-p", "a red circle", "-o", "v.mp4", "--steps", 5, "--dry-run"]
+    outcome = equitile(*generate, "-W", 64, "-H", 64, "--video-frames", 9, "--attention", "pattern", EQUITILE_MODEL=str(MINI))
+    assert outcome.code == 0 and "saves less than 5 %" in outcome.err and "self-attention is" in outcome.err
+    outcome = equitile(*generate, "--attention", "pattern", EQUITILE_MODEL=str(MINI))  # at the size that it was made for
+    assert outcome.code == 0 and "saves less" not in outcome.err
     assert search("--count", 1, "--error", 0, "-o", "p.json").code == 0
-    outcome = equitile("generate", "-p", "a red circle", *SIZES, "-o", "v.mp4", "--attention", "pattern:p.json", EQUITILE_MODEL=str(MINI))
-    assert outcome.code == 0
-    assert "saves less than 5 %" in outcome.err and "too few sparse heads" in outcome.err
+    outcome = equitile(*generate, "--attention", "pattern:p.json", EQUITILE_MODEL=str(MINI))
+    assert "saves less than 5 %" in outcome.err and "too few sparse heads, 100 % are full" in outcome.err
 
 
-def test_goes_on_after_an_interruption(search, equitile, tmp_path):
-    flags, sizes = ["--count", 3, "--density", 0.4], [*SIZES[:-1], 8]
-    assert search(*flags, "-o", "whole.json", sizes=sizes).code == 0
+def begun(tmp_path, flags, sizes, until):
+    """A search under way, as soon as `until` holds."""
     command = [os.environ["EQUITILE"], "search", "--prompts", "prompts.txt", "--machine", "machine.json", *sizes, *flags, "-o", "p.json"]
     process = subprocess.Popen([str(word) for word in command], cwd=tmp_path, env={**os.environ, "EQUITILE_MODEL": str(MINI)},
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "p.json.ckpt").exists() and time.monotonic() < deadline and process.poll() is None:
-        time.sleep(0.01)  # written at the end of the first prompt
-    process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 100
+    while not until() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_goes_on_after_an_interruption(search, tmp_path, how):
+    flags, sizes = ["--count", 3, "--density", 0.4], [*SIZES[:-1], 8]
+    assert search(*flags, "-o", "whole.json", sizes=sizes).code == 0
+    process = begun(tmp_path, flags, sizes, (tmp_path / "p.json.ckpt").exists)  # written at the end of the first prompt
+    process.send_signal(how)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 1 and "--resume" in err, err
+    assert process.returncode == (1 if how == signal.SIGINT else -how), err
+    assert how == signal.SIGKILL or "--resume" in err
     assert not (tmp_path / "p.json").exists()
     assert "another run" in search("--count", 2, "--density", 0.4, "-o", "p.json", "--resume", sizes=sizes).err
     outcome = search(*flags, "-o", "p.json", "--resume", "--ranks", 2, sizes=sizes)
     assert outcome.code == 0, outcome.err
+    assert "times their dense steps" in outcome.out
     assert without_measured(tmp_path / "p.json") == without_measured(tmp_path / "whole.json")
+
+
+def test_the_file_is_there_before_it_is_validated(search, tmp_path):
+    (tmp_path / "validation.txt").write_text("9\ta white ring\n10\ta big cyan cross\n11\ta small red star\n")
+    flags = ["--count", 1, "--density", 0.5, "--choice-videos", 0, "--validate", 3]
+    process = begun(tmp_path, flags, SIZES, (tmp_path / "p.json").exists)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and "interrupted while validating" in err and "p.json: written" in err, err
+    early = json.loads((tmp_path / "p.json").read_text())
+    assert "psnr" not in early["measured"] and early["measured"]["search_seconds"] > 0
+    outcome = search(*flags, "-o", "p.json", "--resume")
+    assert outcome.code == 0, outcome.err
+    file = json.loads((tmp_path / "p.json").read_text())
+    assert file["measured"]["videos"] == 3 and file["measured"]["search_seconds"] == early["measured"]["search_seconds"]
+    assert without_measured(tmp_path / "p.json") == {key: value for key, value in early.items() if key != "measured"}
+
+
+@pytest.mark.parametrize("objective", ["budget", "static"])
+def test_same_file_under_mpirun(search, equitile, tmp_path, objective):
+    if not shutil.which("mpirun"):
+        pytest.skip("no mpirun")
+    flags = ["--count", 1, "--density", 0.4, *(["--objective", "static"] if objective == "static" else [])]
+    assert search(*flags, "-o", "one").code == 0
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", os.environ["EQUITILE"], "search", "--prompts", "prompts.txt",
+               "--machine", "machine.json", *SIZES, *flags, "-o", "two"]
+    done = subprocess.run([str(word) for word in command], cwd=tmp_path, env={**os.environ, "EQUITILE_MODEL": str(MINI)}, capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    if objective == "budget":
+        assert without_measured(tmp_path / "one") == without_measured(tmp_path / "two")
+    else:
+        names = sorted(file.name for file in (tmp_path / "one").iterdir())
+        assert len(names) == 12 and all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in names)
+
+
+def test_masks_need_a_folder_of_their_own(search, equitile, tmp_path):
+    """What would go wrong in the end is refused at the beginning, and no mask of another run is left among the new ones."""
+    flags = ["--count", 1, "--objective", "static", "--density", 0.4]
+    (tmp_path / "file").write_text("")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others/mask.npy").write_text("")
+    search(*flags, "-o", "file").must_be_refused("-o file", "folder")
+    search(*flags, "-o", "others").must_be_refused("-o others", "mask.npy")
+    (tmp_path / "masks").mkdir()
+    for left in "layer-030.npy", "layer-030.json":
+        (tmp_path / "masks" / left).write_text("")
+    assert search(*flags, "-o", "masks").code == 0
+    assert len(list((tmp_path / "masks").iterdir())) == 12 and not list((tmp_path / "masks").glob("layer-030*"))
+    generate = ["generate", "-p", "a red circle", *SIZES, "-o", "v.mp4", "--dry-run"]
+    equitile(*generate, "--attention", "sta:masks", EQUITILE_MODEL=str(MINI)).must_be_refused("sta:masks", "use static:masks")
+    equitile(*generate, "--attention", "static", EQUITILE_MODEL=str(MINI)).must_be_refused("equitile search --objective static")
 
 
 @pytest.mark.parametrize("objective", ["static", "sta"])
@@ -165,7 +243,7 @@ def test_report(search, tmp_path):
     assert len(data["frames"]) == 3 and all(frame["difference"].startswith("data:image/png;base64,") for frame in data["frames"])
     assert [video["group"] for video in data["videos"]] == ["other prompts"] + ["calibration's own"] * 2 + ["5 frames of 160x96"]
     assert data["plan"]["ranks"] == 3 and all(len(plan["work"]) == 3 for layer in data["plan"]["layers"] for plan in layer["plans"])
-    assert data["facts"]["shown_prompt"] == "a white ring"
+    assert data["facts"]["shown_prompt"] == "a white ring" and data["facts"]["step_ranges"] == "auto"
 
 
 def test_says_when_no_videos_choose(search):
@@ -188,7 +266,9 @@ def test_no_prompt_is_in_two_files():
     (["--lambda", 0.5], "--lambda"), (["--objective", "fast"], "--objective fast"), (["--dense-steps", "100%"], "--dense-steps"),
     (["--speedup", 900], "--speedup 900"), (["--mode-density", 0.2], "--mode-density"), (["--count", 0], "--count 0"),
     (["-o", "no/such/folder.json"], "no/such"), (["--resume"], "p.json.ckpt"), (["--report", "no/such/r.html"], "no/such"),
-    (["--crf", 20], "--crf"), (["--objective", "sta", "--report", "r.html"], "--report r.html"), (["--validate-at", "96,96,5"], "--validate-at 96,96,5"),
+    (["--objective", "paper", "--choice-videos", 2], "--choice-videos 2"), (["--objective", "relative", "--no-second-look"], "--no-second-look"),
+    (["--objective", "static", "--no-second-look"], "--no-second-look"), (["--objective", "static", "--for-ranks", 4], "--for-ranks 4"),
+    (["--report", "./p.json"], "--report ./p.json"), (["--crf", 20], "--crf"), (["--objective", "sta", "--report", "r.html"], "--report r.html"), (["--validate-at", "96,96,5"], "--validate-at 96,96,5"),
 ])
 def test_mistakes(search, flags, mention):
     outcome = search(*(["-o", "p.json"] if "-o" not in flags else []), *flags)
