@@ -48,7 +48,8 @@ double Interpolated(const Fraction (&table)[kRows], double size) {
 
 double ConvolutionGain(Compute compute, double channels) {
   if (compute == Compute::kF32) return 1.0;
-  return UsesVnni() ? Interpolated(kInt16Vnni, channels) : Interpolated(kInt16Pairs, channels);
+  return ActiveProducts() == IntegerProducts::kPairs ? Interpolated(kInt16Pairs, channels)
+                                                     : Interpolated(kInt16Vnni, channels);
 }
 
 // Direct convolutions of all frames at one level of the decoder, in GFLOP, on one rank.
