@@ -90,7 +90,10 @@ void CheckExport(const GenerateRequest& request, const fs::path& folder) {
   const bool is_dry = request.options.is_dry;
   if (folder.empty()) return;
   std::error_code error;
-  if (!fs::exists(folder, error)) MakeFolder(folder, is_dry);
+  if (!fs::exists(folder, error)) {
+    CheckWritable(folder);  // where the folder above is not there, somebody has mistyped it
+    MakeFolder(folder, is_dry);
+  }
   if (is_dry && !fs::exists(folder, error)) return;
   if (!fs::is_directory(folder, error)) throw InputError("{}: is not a folder", folder.string());
   if (!is_dry) CheckWritable(folder / CallFileName(0, 0));

@@ -155,13 +155,14 @@ def test_nobody_holds_more_than_the_oracle(generate, tmp_path):
 def test_folders_that_cannot_be_used_are_refused(generate, tmp_path):
     (tmp_path / "file").write_text("x")
     for flag in "--export-masks", "--export-masses":
+        generate("--save-latents", "a.st", flag, "no/such/folder").must_be_refused("no/such/folder")
         generate("--save-latents", "a.st", flag, "file/below").must_be_refused("file")
         generate("--save-latents", "a.st", flag, "file").must_be_refused("file", "not a folder")
     generate("--save-latents", "a.st", "--export-masks", "d", "--export-masses", "d").must_be_refused("d: cannot hold both")
     generate("--save-latents", "a.st", "--measure-mass=0").must_be_refused("--measure-mass 0")
-    assert latents(generate, tmp_path, "--export-masks", "new/used")
-    generate("--save-latents", "a.st", "--export-masks", "new/used").must_be_refused("used", "earlier run", "--resume")
-    generate("--save-latents", "a.st", "--attention", "mask:new/used", "--export-masks", "new/used").must_be_refused("used", "cannot hold both")
+    assert latents(generate, tmp_path, "--export-masks", "used")
+    generate("--save-latents", "a.st", "--export-masks", "used").must_be_refused("used", "earlier run", "--resume")
+    generate("--save-latents", "a.st", "--attention", "mask:used", "--export-masks", "used").must_be_refused("used", "cannot hold both")
     assert generate("--save-latents", "a.st", "--export-masks", "fresh", "--dry-run").code == 0
     assert not (tmp_path / "fresh").exists()
 
