@@ -249,6 +249,16 @@ def test_every_searched_source_is_there_with_and_without_the_cache():
     sources = lambda some: {label.split(":")[0] for label in some}
     assert sources(cached) == sources(labels) == {"pattern+predict", "paper", "relative", "static", "sta"}
     assert all(labels[label + curve_table.CACHE] == [*labels[label], "--cache", "easy"] for label in cached)
+    assert [label.split("error=")[1] for label in labels if label.startswith("pattern+predict")] == [
+        "0.003", "0.006", "0.01", "0.02", "0.04", "0.006 + cache", "0.01 + cache", "0.02 + cache"]
+
+
+def test_sides_compared_at_equal_density_share_a_dense_video():
+    """They are the first group of a row, for all prompts."""
+    every = curve_table.sides("curve")
+    compared = [place for place, one in enumerate(every) if one["source"] in [*curve_table.OURS, *curve_table.FIXED, "radial"]]
+    assert max(compared) < curve_table.TOGETHER
+    assert len(every) <= 2 * curve_table.TOGETHER  # a third group would make every dense video once more
 
 
 def test_the_page(tmp_path):
