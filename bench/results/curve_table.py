@@ -3,7 +3,7 @@ before they are encoded. Dense is made once per prompt; all others are made in t
 are searched for first are a table of their own (`searched`).
 
 Likeness (`curve`) is the same bits whatever else the machine does; speed (`speed`) is taken of fewer prompts, on a quiet one. Where
-nothing else runs while the first prompt of the curve is made, its own times count (`--timed`). Likeness is also the same on other
+nothing else runs while the first prompts of the curve are made, their own times count (`--timed`). Likeness is also the same on other
 machines and of other versions that make the same bits: `--go-on` makes the first prompt anew, and keeps the other prompts of every side
 that came out the same."""
 import itertools
@@ -144,12 +144,12 @@ def compare(program, table, quick, some, ways, frames_folder, at_once):
                                        for one, made in zip(ways, said.get("comparisons", [said]), strict=True)}}
 
 
-def rows(program, quick, table, frames_folder=None, at_once=1, known=None, first_only=False):
-    """Those that are compared at equal density come first, for all prompts. Without what is known: {label: {seed: facts}}."""
+def rows(program, quick, table, frames_folder=None, at_once=1, known=None, up_to=None):
+    """Those that are compared at equal density come first, for all prompts, or the first so many. Without what is known: {label: {seed: facts}}."""
     frames, _, steps, count = SIZES[table][quick]
     chosen, per_row, every = prompts(quick, count), ROW[table.removesuffix("-81")], sides(table)
     groups = [every[begin:begin + TOGETHER] for begin in range(0, len(every), TOGETHER)]
-    for number, first in itertools.product(range(len(groups)), range(0, per_row if first_only else count, per_row)):
+    for number, first in itertools.product(range(len(groups)), range(0, min(up_to or count, count), per_row)):
         some = chosen[first:first + per_row]
         group = [one for one in groups[number] if any(seed not in (known or {}).get(one["label"], {}) for seed, _ in some)]
         if not group:

@@ -87,7 +87,7 @@ def with_speed(data, speed):
     times = lambda one: {key: timed[one["label"]][key] if one["label"] in timed else None for key in ("speed", "attention", "masks")} | {
         "timed": timed[one["label"]]["prompts"] if one["label"] in timed else []}
     return data | {"sides": [one | times(one) for one in data["sides"]],
-                   "speed": speed and {"about": speed["about"], "prompts": len(speed["prompts"]), "share": speed["attention_share"],
+                   "speed": speed and {"about": speed["about"], "prompts": [len(one["prompts"]) for one in speed["sides"]], "share": speed["attention_share"],
                                       "again": [fact["speed"] for one in speed["sides"] if one["source"] == AGAIN for fact in one["prompts"]]}}
 
 
@@ -104,9 +104,13 @@ def joined(curve, searched):
     if any(curve["about"][key] != searched["about"][key] for key in ("fingerprint", "quick")) or curve["video"] != searched["video"]:
         return curve
     untimed = {"speed": None, "attention": None, "masks": None, "timed": []}
-    if curve["speed"] and searched["speed"] and not same_machine(curve["speed"]["about"], searched["speed"]["about"]):
-        searched = searched | {"sides": [one | untimed for one in searched["sides"]]}
-    return curve | {"sides": curve["sides"] + searched["sides"], "speed": curve["speed"] or searched["speed"]}
+    speed = curve["speed"] or searched["speed"]
+    if curve["speed"] and searched["speed"]:
+        if same_machine(curve["speed"]["about"], searched["speed"]["about"]):
+            speed = speed | {"prompts": curve["speed"]["prompts"] + searched["speed"]["prompts"]}
+        else:
+            searched = searched | {"sides": [one | untimed for one in searched["sides"]]}
+    return curve | {"sides": curve["sides"] + searched["sides"], "speed": speed}
 
 
 def searched_text(data):
@@ -123,12 +127,18 @@ def few_text(count):
     return "" if count >= FEW else f" **A first look at {count} prompts**: means alone; no interval and no verdict could be trusted."
 
 
+def first_prompts(counts):
+    """Of sides that were timed for so many."""
+    fewest, most = min(counts), max(counts)
+    return "the first prompt" if most == 1 else f"the first {most} prompts" if fewest == most else f"the first {fewest} to {most} prompts"
+
+
 def speed_text(speed):
     if not speed:
         return ""
     share = speed["share"]
     again = f" Dense videos made a second time took {', '.join(f'{1 / one:.2f}' for one in speed['again'])} of the first: so much for the clock." if speed["again"] else ""
-    return (f" Speed, end to end without loading, is of the first {'prompt' if speed['prompts'] == 1 else str(speed['prompts']) + ' prompts'}, made in turns, nothing else of ours running (lowest peak {speed['about']['peak_lowest']:.0f} GFLOP/s). Dense attention is "
+    return (f" Speed, end to end without loading, is of {first_prompts(speed['prompts'])}, made in turns, nothing else of ours running (lowest peak {speed['about']['peak_lowest']:.0f} GFLOP/s). Dense attention is "
             f"{percent(share, 0)} of a dense video's time: with attention that costs nothing ×{1 / (1 - share):.2f}, with the first fifth of the steps dense ×{1 / (1 - 0.8 * share):.2f}.{again}")
 
 
@@ -159,15 +169,15 @@ def difference_section(data):
             "beyond the 95 % interval.\n\n" + table(["ours", "baseline", "density", "PSNR", "SSIM", "holds"], rows))
 
 
-def faster(ours, theirs):
-    """Two speed-ups, marked where ours is the lower one."""
-    mark = "" if ours >= theirs else "**"
-    return f"{mark}{ours:.2f} / {theirs:.2f}{mark}"
+def faster(speeds):
+    """Two speed-ups, marked where ours is the lower one; ours over theirs where the prompts are enough for an interval."""
+    mark, ratio = "" if speeds["ours"] >= speeds["theirs"] else "**", speeds["ratio"]
+    return f"{mark}{speeds['ours']:.2f} / {speeds['theirs']:.2f}{mark}" + (f": {within(ratio, 2)}" if ratio["count"] >= FEW else "")
 
 
 def equal_psnr_section(data):
     """Nothing where ours was not made."""
-    text = ""
+    text, timed = "", 0
     for ours, found in equal_psnr.verdicts(data["sides"], data["video"]["steps"]):
         rows = []
         for one in found:
@@ -175,13 +185,16 @@ def equal_psnr_section(data):
             holds = "" if one["spent"] is None else "too few prompts" if few else verdict(one["spent"]["low"] <= 0)
             off = ", ".join(f"{one[where]} {where}" for where in ("below", "above") if one[where])
             rows.append([f"`{one['baseline']}`", "off the curve" if one["spent"] is None else within(one["spent"], 3), off, holds, f"{one['clearly']} of {one['prompts']}",
-                         faster(*one["speeds"]) if one["speeds"] else "–"])
+                         faster(one["speeds"]) if one["speeds"] else "–"])
+            timed = max(timed, one["speeds"]["ratio"]["count"] if one["speeds"] else 0)
         if rows:
             text += f"\n`{ours}` beside\n\n" + table(["", "density, ours minus theirs", "off the curve", "holds", "a dial of ours clearly better", "speed-up, ours / theirs"], rows)
+    times = ("of the prompt that was timed, ours again at the PSNR of the other's video, bold where ours is slower: one prompt, no interval" if timed < 2 else
+             f"of the prompts that were timed and are on the curve, {timed} at most: geometric means, ours again at the PSNR of the other's video, bold where ours is slower; behind them ours over theirs with its interval where {FEW} prompts or more count")
     return text and ("## At equal PSNR\n\nPaired by prompt: the density that ours needs, its curve straight between its dials, for the PSNR of the other's video, minus the other's density; means with 95 % intervals. "
-                     "*Holds*: not denser beyond the interval. Density stands for time, since these videos were not timed; a step that the cache skips counts as density 0. Prompts whose PSNR is below our last dial's or above our "
+                     "*Holds*: not denser beyond the interval. Density stands for time, since it is the same whatever else the machine does; a step that the cache skips counts as density 0. Prompts whose PSNR is below our last dial's or above our "
                      "first one's are off the curve and do not count; *clearly better*: of all prompts, those where one of our dials as it is has no less PSNR at no more density. "
-                     "Speed-ups are of the prompt that was timed, ours again at the PSNR of the other's video, bold where ours is slower: one prompt, no interval.\n" + text)
+                     f"Speed-ups are {times}.\n" + text)
 
 
 def oracle_section(data):

@@ -87,11 +87,31 @@ def test_skipped_steps_cost_nothing():
 
 
 def test_speed_at_equal_psnr_is_of_videos_that_were_timed():
-    timed = lambda one, speed: one | {"timed": [{"seed": 0, "psnr": one["prompts"][0]["psnr"], "speed": speed}]}
-    ours = [timed(dial(equal_psnr.OURS, "a", (40.0, 0.6, 0)), 1.2), timed(dial(equal_psnr.OURS, "b", (30.0, 0.2, 0)), 1.6)]
-    found = equal_psnr.verdicts([*ours, timed(dial("svg", "svg", (35.0, 0.5, 0)), 1.1), dial("sta", "sta", (35.0, 0.5, 0))], 10)[0][1]
-    assert found[0]["speeds"] == pytest.approx((1.4, 1.1)) and found[1]["speeds"] is None
-    assert page.faster(*found[0]["speeds"]) == "1.40 / 1.10" and page.faster(1.5, 1.7) == "**1.50 / 1.70**"
+    timed = lambda one, *speeds: one | {"timed": [{"seed": seed, "psnr": one["prompts"][0]["psnr"], "speed": speed} for seed, speed in enumerate(speeds)]}
+    ours = lambda *more: [timed(dial(equal_psnr.OURS, "a", (40.0, 0.6, 0)), 1.2, *more), timed(dial(equal_psnr.OURS, "b", (30.0, 0.2, 0)), 1.6, *more)]
+    found = lambda ours, *speeds: equal_psnr.verdicts([*ours, timed(dial("svg", "svg", (35.0, 0.5, 0)), *speeds), dial("sta", "sta", (35.0, 0.5, 0))], 10)[0][1]
+    one, untimed = found(ours(), 1.1)
+    assert page.faster(one["speeds"]) == "1.40 / 1.10" and untimed["speeds"] is None
+    assert page.faster(found(ours(), 1.7)[0]["speeds"]) == "**1.40 / 1.70**"
+    # Of several prompts the geometric mean: sqrt(1.4 * 3.5) beside sqrt(1.1 * 4.4).
+    assert page.faster(found(ours(3.5), 1.1, 4.4)[0]["speeds"]) == "2.21 / 2.20"
+    assert page.faster(found(ours(*[1.4] * 5), *[1.0] * 6)[0]["speeds"]) == "1.40 / 1.00: 1.40 (1.40 to 1.40)"
+
+
+def test_the_page_says_how_many_prompts_were_timed(tmp_path):
+    (tmp_path / "data").mkdir()
+    fact = lambda seed: {"seed": seed, "psnr": 30.0, "ssim": 0.9, "speed": 1.5 + seed / 100, "density": 0.5, "attention": 0.7, "masks": 0.0, "steps_skipped": 0, "dense_attention_share": 0.5}
+    sides = curve_table.sides("curve")[:2]
+    made = lambda *counts: {number: {"prompts": [(seed, "a") for seed in range(1000, 1000 + count)], "sides": {one["label"]: [fact(seed % 1000) for seed in range(count)]}}
+                            for number, (one, count) in enumerate(zip(sides, counts))}
+    data = lambda *counts: json.dumps({"about": ABOUT, **curve_table.data(made(*counts), False, "curve")})
+    (tmp_path / "data/sparsity-curve.json").write_text(data(12, 12))
+    for counts, says in ((1, 1), "of the first prompt, made"), ((12, 12), "of the first 12 prompts, made"), ((12, 2), "of the first 2 to 12 prompts, made"):
+        (tmp_path / "data/sparsity-speed.json").write_text(data(*counts))
+        page.write(tmp_path)
+        text = (tmp_path / "sparsity.md").read_text()
+        cell = next(line for line in text.splitlines() if line.startswith(f"| `{sides[0]['label']}` |")).split("|")[3].strip()
+        assert says in text and cell == ("1.50" if counts[0] == 1 else "1.55 (1.53 to 1.58)"), cell
 
 
 @pytest.mark.parametrize("density, holds", [(0.2, "**no**"), (0.38, "yes"), (0.42, "yes"), (0.6, "yes")])
@@ -137,9 +157,10 @@ def test_searches_are_made_once_per_program(tmp_path, monkeypatch):
 
 def test_times_of_another_machine_are_left_out():
     side = {"label": "x", "speed": 2.0, "attention": 0.5, "masks": 0.0, "timed": [1]}
-    data = lambda **rates: {"about": ABOUT, "video": {}, "sides": [side], "speed": {"about": {**ABOUT, **rates}}}
+    data = lambda timed, **rates: {"about": ABOUT, "video": {}, "sides": [side], "speed": {"about": {**ABOUT, **rates}, "prompts": [timed]}}
     for rates, same in ({}, True), ({"peak_gflops": 108.0}, True), ({"peak_gflops": 130.0}, False), ({"threads": 4}, False):
-        assert (page.joined(data(), data(**rates))["sides"][1]["speed"] is not None) == same, rates
+        both = page.joined(data(12), data(1, **rates))
+        assert (both["sides"][1]["speed"] is not None) == same and both["speed"]["prompts"] == [12, 1][:1 + same], rates
 
 
 def test_density_counts_layers_that_keep_everything():
@@ -289,7 +310,7 @@ def test_the_page(tmp_path):
     assert row("| `predict` | `radial`").endswith("| yes |") and row("| `predict` | `sta`").endswith("| **no** |")
     assert row("| `observe` | `sta`").endswith("| -1.00 | 0.0000 | too few prompts |") and "A first look at 1 prompts" in text
     assert row("| `ring`").endswith("| **no** |") and "| 0.546 | **no** |" in row("| 0.500 | 0.600")
-    assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "the first prompt, made in turns" in text
+    assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "the first 2 prompts, made in turns" in text
     svg = xml.etree.ElementTree.parse(tmp_path / "sparsity.svg")
     assert len(svg.findall(".//{*}polyline")) >= len(page.COLOURS)
     # Figures of other weights are not mixed in.
@@ -335,7 +356,7 @@ def test_a_curve_for_real(program, monkeypatch):
     assert 0.3 < sparge["density"] < 0.7 and 0 < data["attention_share"] < 1
     assert "seconds" not in json.dumps(data)
     # Going on: the first prompt is made again; of sides that came out the same the other one is kept.
-    first = {row.key: row.make() for row in curve_table.rows(program, True, "curve", first_only=True)}
+    first = {row.key: row.make() for row in curve_table.rows(program, True, "curve", up_to=1)}
     data["sides"][2]["prompts"][0]["psnr"] += 1e-9
     known = curve_table.still_true(data, first)
     assert {label: list(facts) for label, facts in known.items()} == {again["label"]: [2], predict["label"]: [2]}
@@ -385,7 +406,8 @@ def test_pictures_are_of_the_commands_that_readme_gives():
             assert f"scripts/run generate {words} -o" in readme, words
 
 
-@pytest.mark.parametrize("words, mentions", [(["tables"], "tables are"), (["--quick"], "--out")])
+@pytest.mark.parametrize("words, mentions", [(["tables"], "tables are"), (["--quick"], "--out"), (["curve", "--timed", "x"], "--timed"),
+                                             (["curve", "--go-on", "--timed", "2"], "--timed 2"), (["curve", "--timed", "--at-once", "2"], "--at-once 2")])
 def test_refusals(words, mentions):
     done = subprocess.run([ROOT / "scripts/remake-results", *words], capture_output=True, text=True)
     assert done.returncode == 2 and mentions in done.stderr
