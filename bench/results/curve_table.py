@@ -5,7 +5,9 @@ are searched for first are a table of their own (`searched`).
 Likeness (`curve`) is the same bits whatever else the machine does; speed (`speed`) is taken of fewer prompts, on a quiet one. Where
 nothing else runs while the first prompts of the curve are made, their own times count (`--timed`). Likeness is also the same on other
 machines and of other versions that make the same bits: `--go-on` makes the first prompt anew, and keeps the other prompts of every side
-that came out the same."""
+that came out the same.
+
+Frames are judged where the videos are as long as a motion (`seen`), and gone then unless they are to be kept."""
 import itertools
 import json
 import os
@@ -14,6 +16,7 @@ import statistics
 import tempfile
 
 import runs
+import seen
 from searches import Search
 from statistics95 import at, interval, ratio_interval
 
@@ -45,6 +48,7 @@ SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve-81": {False: (81, 256, 20, 3), True: (21, 128, 5, 1)},
     "speed-81": {False: (81, 256, 20, 1), True: (21, 128, 5, 1)},
 }
+JUDGED = ["curve", "searched"]
 SPEED_OF = {"curve": "speed", "searched": "speed-searched", "curve-81": "speed-81"}
 
 
@@ -124,6 +128,18 @@ def facts(prompt, steps):
             "dense_attention_share": a["attention_seconds"] / prompt["seconds_a"]}
 
 
+def folder_of(frames, number, ways, task):
+    """Where `compare --save-frames` leaves a video of a side, counted from 1 to `ways`, or of dense, 0."""
+    name = "a" if number == 0 else "b" if ways == 1 else f"b{number}"
+    return pathlib.Path(frames) / name / f"{task + 1:04}"
+
+
+def scores(frames, some, ways):
+    """What is seen in the videos of dense and of every side: [sides + 1][prompts]; None where nothing is judged."""
+    see = lambda number, task, prompt: seen.scores(folder_of(frames, number, ways, task), prompt) if frames else None
+    return [[see(number, task, prompt) for task, (_, prompt) in enumerate(some)] for number in range(ways + 1)]
+
+
 def compare(program, table, quick, some, ways, frames_folder, at_once):
     """One row: some prompts, some sides; one of so many at a time."""
     frames, size, steps, _ = SIZES[table][quick]
@@ -131,17 +147,21 @@ def compare(program, table, quick, some, ways, frames_folder, at_once):
     threads = ["-t", max(1, len(os.sched_getaffinity(0)) // at_once)] if at_once > 1 else []
     found = lambda one: one["search"].attention(program, video) if "search" in one else []
     flags = lambda one: " ".join(map(str, [*video, *threads, *one["flags"], *found(one)]))
-    keep = ["--save-frames", frames_folder] if frames_folder else []
+    judged = table in JUDGED and seen.judging()
     with tempfile.TemporaryDirectory() as folder:
+        frames_are = frames_folder or (pathlib.Path(folder) / "frames" if judged else None)
+        keep = ["--save-frames", frames_are] if frames_are else []
         file = pathlib.Path(folder) / "prompts.txt"
         file.write_text("".join(f"{seed}\t{prompt}\n" for seed, prompt in some))
         said = program.json("compare", "--prompts", file, "--a", flags({"flags": []}), *keep,
                             *itertools.chain.from_iterable(("--b", flags(one)) for one in ways))
+        dense, *others = scores(judged and frames_are, some, len(ways))
     if frames_folder:
         about = {"fingerprint": program.fingerprint(), "prompts": some, "sides": [one["label"] for one in ways]}
         (pathlib.Path(frames_folder) / "sides.json").write_text(json.dumps(about))
-    return {"prompts": some, "sides": {one["label"]: [facts(prompt, steps) for prompt in made["prompts"]]
-                                       for one, made in zip(ways, said.get("comparisons", [said]), strict=True)}}
+    all_of = lambda prompt, its, denses: facts(prompt, steps) | ({"seen": its, "dense_seen": denses} if denses else {})
+    return {"prompts": some, "sides": {one["label"]: list(map(all_of, made["prompts"], its, dense))
+                                       for one, made, its in zip(ways, said.get("comparisons", [said]), others, strict=True)}}
 
 
 def rows(program, quick, table, frames_folder=None, at_once=1, known=None, up_to=None):

@@ -2,9 +2,11 @@
 from bench/peers/perceptual.py."""
 import html
 import json
+import statistics
 
 import equal_psnr
 from curve_table import AGAIN, CACHE, FIXED, OURS, SEARCHES, SPEED_OF
+from statistics95 import interval
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
@@ -156,6 +158,24 @@ def curve_section(data, perceptual):
             table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped", "prompts"], rows))
 
 
+def seen_section(data):
+    """Nothing where no frames were judged."""
+    judged = {one["label"]: {fact["seed"]: fact for fact in one["prompts"] if "seen" in fact} for one in data["sides"]}
+    dense = {seed: fact["dense_seen"] for facts in judged.values() for seed, fact in facts.items()}
+    mean = lambda scores, key: statistics.fmean(one[key] for one in scores)
+    row = lambda name, shape, beside, scores: [name, within(shape, 3), beside, number(mean(scores, "colour"), 2), number(mean(scores, "motion"), 2), len(scores)]
+    shapes = lambda scores: interval(one["shape"] for one in scores)
+    rows = [row("dense", shapes(dense.values()), "", dense.values())] if dense else []
+    for label, facts in judged.items():
+        if facts:
+            its = [fact["seen"] for fact in facts.values()]
+            beside = interval(fact["seen"]["shape"] - fact["dense_seen"]["shape"] for fact in facts.values())
+            rows.append(row(f"`{label}`", shapes(its), within(beside, 3), its))
+    return rows and ("## What is seen in them\n\nHow much of the ideal shape is there (1: all of it; *beside dense*: the difference, paired by prompt), and the parts of the prompts whose colour and motion are right, as "
+                     "[judge.py](../../models/wan-mini/training/judge.py) scores every sixth frame: means over the prompts of a single object, a substitute for VBench's image quality and subject consistency.\n\n" +
+                     table(["", "shape", "beside dense", "colour", "motion", "prompts"], rows))
+
+
 def difference_section(data):
     rows = []
     for one in data["differences"]:
@@ -288,7 +308,7 @@ def write(out):
         (out / "sparsity.svg").write_text(picture)
         page.append("![PSNR over speed-up and over density](sparsity.svg)\n")
     if curve:
-        page += [curve_section(curve, perceptual.get("curve")), *filter(None, (difference_section(curve), equal_psnr_section(curve)))]
+        page += [curve_section(curve, perceptual.get("curve")), *filter(None, (seen_section(curve), difference_section(curve), equal_psnr_section(curve)))]
     if longer:
         page.append(curve_section(longer, perceptual.get("curve-81")))
     if not any((cost, density, curve, longer, oracle, cluster)):

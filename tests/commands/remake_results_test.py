@@ -24,6 +24,7 @@ import page  # noqa: E402
 import picture  # noqa: E402
 import runs  # noqa: E402
 import searches  # noqa: E402
+import seen  # noqa: E402
 import statistics95  # noqa: E402
 
 ABOUT = {"fingerprint": "0123456789abcdef", "quick": False, "target": "avx2", "threads": 2, "peak_gflops": 100.0, "peak_lowest": 99.0}
@@ -123,6 +124,95 @@ def test_ours_holds_unless_it_is_denser_beyond_the_interval(density, holds):
     cells = [cell.strip() for cell in next(line for line in text.splitlines() if line.startswith("| `svg`")).split("|")]
     assert cells[4] == holds and cells[2].startswith(f"{0.4 - density:.3f} (")
     assert page.equal_psnr_section({"sides": [dial("svg", "svg", (35.0, density, 0))], "video": {"steps": 20}}) == ""
+
+
+def test_captions_of_one_object_are_judged():
+    asked = seen.asked("a orange ring moves left on a navy background")
+    assert asked == {"color": "orange", "shape": "ring", "motion": "moves left", "bg": "navy"} and seen.asked("a small red star stays still on a gray background")
+    for other in "a red star spins and a blue ring grows on a gray background", "a tiny red star spins on a gray background", "a yellow disc spinning, brown background":
+        assert seen.asked(other) is None, other
+    assert all(seen.asked(prompt) for _, prompt in curve_table.prompts(False, 12))
+
+
+def test_what_is_seen_in_a_drawn_clip(tmp_path):
+    """All that was drawn, by the judge's own eyes; and that it was another colour and motion than asked."""
+    pytest.importorskip("PIL")
+    spec = {"bg": "navy", "objects": [{"shape": "cross", "color": "green", "motion": "moves right", "r": 0.2, "a": 0.0, "x": 0.5, "y": 0.5, "speed": 1.0, "phase": 0.0}]}
+    for number, frame in enumerate(seen.synth.render(spec, 49, 64, 64).transpose(1, 2, 3, 0)):
+        picture.write_png(tmp_path / f"{number:05}.png", ((frame + 1) * 127.5).astype(np.uint8))
+    found = seen.scores(tmp_path, "a big green cross moves right on a navy background")
+    assert found["shape"] > 0.85 and found["colour"] == found["motion"] == 1
+    other = seen.scores(tmp_path, "a big red circle moves left on a navy background")
+    assert other["shape"] < found["shape"] - 0.1 and other["colour"] == other["motion"] == 0
+    assert seen.scores(tmp_path, "a red star spins and a blue ring grows on a gray background") is None
+
+
+class Comparing:
+    """Writes frames as `equitile compare` does: an empty folder per video."""
+
+    def __init__(self):
+        self.frames = None
+
+    def json(self, *words):
+        sides, words = words.count("--b"), list(map(str, words))
+        prompts = pathlib.Path(words[words.index("--prompts") + 1]).read_text().splitlines()
+        self.frames = pathlib.Path(words[words.index("--save-frames") + 1]) if "--save-frames" in words else None
+        for name in ["a", *(["b"] if sides == 1 else [f"b{number + 1}" for number in range(sides)])] if self.frames else []:
+            for task in range(len(prompts)):
+                (self.frames / name / f"{task + 1:04}").mkdir(parents=True)
+        sparsity = {"attention_seconds": 1.0, "mask_seconds": 0.0, "density": 1.0, "steps_skipped": 0}
+        made = {"prompts": [{"psnr_mean": 30.0, "ssim_mean": 0.9, "speed": 1.5, "seconds_a": 2.0, "sparsity_a": sparsity, "sparsity_b": sparsity}] * len(prompts)}
+        return made if sides == 1 else {"comparisons": [made] * sides}
+
+    def fingerprint(self):
+        return ABOUT["fingerprint"]
+
+
+@pytest.mark.parametrize("sides", [1, 3])
+def test_frames_are_judged_and_gone(monkeypatch, tmp_path, sides):
+    """Each side's own, beside those of dense; kept where they are asked for."""
+    monkeypatch.setattr(seen, "judging", lambda: True)
+    monkeypatch.setattr(seen, "scores", lambda folder, prompt: {"shape": folder.parent.name} if folder.is_dir() and prompt != "two" else None)
+    program, ways = Comparing(), curve_table.sides("curve")[:sides]
+    found = curve_table.compare(program, "curve", True, [(1, "one"), (2, "two")], ways, None, 1)
+    assert not program.frames.exists() and len(found["sides"]) == sides
+    for number, facts in enumerate(found["sides"].values(), start=1):
+        assert facts[0]["seen"] == {"shape": "b" if sides == 1 else f"b{number}"} and facts[0]["dense_seen"] == {"shape": "a"}
+        assert not {"seen", "dense_seen"} & set(facts[1])
+    kept = curve_table.compare(program, "curve", True, [(1, "one")], ways, tmp_path / "kept", 1)
+    assert kept["sides"][ways[0]["label"]][0]["seen"] and (tmp_path / "kept/a/0001").is_dir()
+    curve_table.compare(program, "speed", True, [(1, "one")], ways, None, 1)
+    assert program.frames is None  # writing pictures is no part of a time
+
+
+def test_without_pillow_one_line_and_no_columns(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "judge", raising=False)
+    seen.judging.cache_clear()
+    program, ways = Comparing(), curve_table.sides("curve")[:2]
+    found = [curve_table.compare(program, "curve", True, [(1, "a red star spins on a gray background")], ways, None, 1) for _ in range(2)]
+    assert program.frames is None and not any("seen" in fact for one in found for facts in one["sides"].values() for fact in facts)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "python3-pil" in said and seen.identity() is None
+    seen.judging.cache_clear()
+
+
+def test_what_is_seen_stands_on_the_page(tmp_path):
+    """Of prompts that were judged: none of a file of before, some of one that went on."""
+    (tmp_path / "data").mkdir()
+    fact = lambda seed, **more: {"seed": seed, "psnr": 30.0, "ssim": 0.9, "speed": 1.5, "density": 0.5, "attention": 0.7, "masks": 0.0, "steps_skipped": 0, "dense_attention_share": 0.5, **more}
+    judged = lambda seed, shape, motion: fact(seed, seen={"shape": shape, "colour": 1.0, "motion": motion}, dense_seen={"shape": 0.8, "colour": 1.0, "motion": 1.0})
+    first, second, third = curve_table.sides("curve")[:3]
+    sides = {first["label"]: [judged(1000, 0.7, 0.0), judged(1001, 0.8, 1.0)], second["label"]: [judged(1000, 0.5, 1.0), fact(1001)], third["label"]: [fact(1000), fact(1001)]}
+    put = lambda sides: (tmp_path / "data/sparsity-curve.json").write_text(json.dumps({"about": ABOUT, **curve_table.data({"x": {
+        "prompts": [(1000, "a"), (1001, "b")], "sides": sides}}, False, "curve")}))
+    text = lambda: (page.write(tmp_path), (tmp_path / "sparsity.md").read_text())[1].partition("## What is seen")[2].partition("\n## ")[0]
+    put(sides)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text().splitlines() if line.startswith("|")][2:]
+    assert cells == [["dense", "0.800", "", "1.00", "1.00", "2"], [f"`{first['label']}`", "0.750", "-0.050", "1.00", "0.50", "2"],
+                     [f"`{second['label']}`", "0.500", "-0.300", "1.00", "1.00", "1"]] and text().count("substitute") == 1
+    put({label: [{key: value for key, value in one.items() if "seen" not in key} for one in facts] for label, facts in sides.items()})
+    assert text() == ""
 
 
 def test_searches_are_made_once_per_program(tmp_path, monkeypatch):
