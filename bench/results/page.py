@@ -63,6 +63,18 @@ def cost_section(data):
             table(["model", "masks", "plans", "density", "attention then", "observe / attention", "observe / step"], rows))
 
 
+def search_section(data):
+    rows = []
+    for one in data["searches"]:
+        times, asked = one["foretold"], f"{one['asked']} × {'dense passes' if one['asked_of'] == 'passes' else 'denoising'}"
+        rows.append([one["model"], one["prompts"], one["steps"], number(one["denoising"], 2), number(one["passes"], 2), asked, verdict(one[one["asked_of"]] <= one["asked"]),
+                     *((number(times["first"], 2), number(times["furthest"], 2), verdict(abs(times["furthest"] - 1) <= data["near"])) if times else ("–", "–", ""))])
+    return ("## What a search costs\n\n" + about(data) + "\nSeconds of `equitile search`, its choice by videos and the weights of errors included, over those of dense denoising of the prompts that it is calibrated on, and over those of its dense passes "
+            "(one over a quarter of the prompts, one over all; the second look, of half of them, goes on sparse and counts as cost alone). The 1.3B shape has random weights, no videos to choose by and one range of steps; with so few prompts and steps the whole steps that compare "
+            f"candidates, three of each, weigh more than in a longer search. *Foretold*: the whole time by the first ETA after a minute, over what it was, and by the ETA that was furthest off from then on; asked within {percent(data['near'], 0)}.\n\n" +
+            table(["model", "prompts", "steps", "over denoising", "over dense passes", "asked", "holds", "foretold", "furthest off", "holds"], rows))
+
+
 def density_section(data):
     text = ("## Attention at a density\n\n" + about(data) + "\nTime over that of dense attention, masks of blocks of 64 tokens, every row of one density; medians over layers and "
             "rounds of one run. Asked without means: density / 0.95 + 0.02.\n")
@@ -296,7 +308,7 @@ def chart(data):
 def write(out):
     """From out/data to out/sparsity.md and out/sparsity.svg."""
     read = lambda name: json.loads((out / f"data/sparsity-{name}.json").read_text()) if (out / f"data/sparsity-{name}.json").exists() else None
-    cost, density, oracle, cluster = (read(name) for name in ("prediction-cost", "density", "oracle", "cluster"))
+    cost, search, density, oracle, cluster = (read(name) for name in ("prediction-cost", "search-cost", "density", "oracle", "cluster"))
     curves = {name: with_speed(read(name), read(speed)) for name, speed in SPEED_OF.items()}
     curve, longer = joined(curves["curve"], curves["searched"]), curves["curve-81"]
     perceptual = read("perceptual") or {}
@@ -311,7 +323,7 @@ def write(out):
         page += [curve_section(curve, perceptual.get("curve")), *filter(None, (seen_section(curve), difference_section(curve), equal_psnr_section(curve)))]
     if longer:
         page.append(curve_section(longer, perceptual.get("curve-81")))
-    if not any((cost, density, curve, longer, oracle, cluster)):
+    if not any((cost, search, density, curve, longer, oracle, cluster)):
         page.append("No table has been made yet.\n")
-    page += [section(data) for section, data in ((oracle_section, oracle), (cost_section, cost), (density_section, density), (cluster_section, cluster)) if data]
+    page += [section(data) for section, data in ((oracle_section, oracle), (cost_section, cost), (search_section, search), (density_section, density), (cluster_section, cluster)) if data]
     (out / "sparsity.md").write_text("\n".join(page))

@@ -23,6 +23,7 @@ import oracle_table  # noqa: E402
 import page  # noqa: E402
 import picture  # noqa: E402
 import runs  # noqa: E402
+import search_table  # noqa: E402
 import searches  # noqa: E402
 import seen  # noqa: E402
 import statistics95  # noqa: E402
@@ -293,6 +294,42 @@ def test_costs_are_shares_of_a_dense_step():
     assert cost_table.prediction(Fake(), [])["masks"] == pytest.approx(0.1 / 4) and cost_table.prediction(Fake(), [])["attention"] == pytest.approx(0.5)
     found = cost_table.observation(Fake(), [])
     assert found["of_attention"] == pytest.approx(0.8 / 8) and found["of_step"] == pytest.approx(0.8 / 16)
+
+
+def test_a_search_is_counted_in_dense_passes_and_foretells_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(search_table.shape13, "checkpoint", lambda: "shape-1.3b")
+    lines = [(30.0, "pass 1/3, prompt 1/8, step 2/20  ETA 1 h 40 min"), (61.0, "loading"), (70.0, "pass 1/3, prompt 2/8, step 5/20  ETA 1 min 50 s"), (100.0, "choosing by videos  ETA 50 s")]
+
+    class Fake:
+        def watched(self, *flags):
+            return {"seconds": 30.0, "dense_seconds": 10.0}, lines if "--choice-videos" not in flags else lines[:1], 200.0
+
+    made = {row.key: row.make() for row in search_table.rows(Fake(), False)}
+    large, mini = search_table.data(made, False)["searches"]
+    assert large["denoising"] == mini["denoising"] == 3 and large["passes"] == 3 / 1.5 and mini["passes"] == 3 / 1.25  # of 2 prompts 1, of 8 prompts 2
+    assert large["foretold"] is None and mini["foretold"] == {"first": 0.9, "furthest": 0.75}
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/sparsity-search-cost.json").write_text(json.dumps({"about": ABOUT, **search_table.data(made, False)}))
+    page.write(tmp_path)
+    row = lambda start: next(line for line in (tmp_path / "sparsity.md").read_text().splitlines() if line.startswith(start))
+    assert row("| 1.3B shape, 8192 tokens").endswith("| 2 | 5 | 3.00 | 2.00 | 2 × dense passes | yes | – | – |  |")
+    assert row("| wan-mini, 3328 tokens").endswith("| 8 | 20 | 3.00 | 2.40 | 5 × denoising | yes | 0.90 | 0.75 | **no** |")
+
+
+def test_what_a_program_says_on_the_way(tmp_path):
+    """More of an answer than a pipe holds, and lines as they come."""
+    script = tmp_path / "program"
+    script.write_text("#!/bin/sh\n[ $1 = bad ] && echo reason >&2 && exit 2\necho one >&2; printf '\"%0200000d\"' 0; sleep 0.2; echo two >&2\n")
+    script.chmod(0o755)
+    said, lines, seconds = runs.Program(script).watched("x")
+    assert len(said) == 200000 and [line for _, line in lines] == ["one", "two"] and lines[1][0] - lines[0][0] > 0.1 and seconds >= lines[1][0]
+    with pytest.raises(SystemExit, match="reason"):
+        runs.Program(script).watched("bad")
+
+
+@pytest.mark.parametrize("text, seconds", [("9.5 s", 9.5), ("1 min 50 s", 110), ("2 h", 7200), ("1 d 3 h", 97200)])
+def test_durations(text, seconds):
+    assert search_table.seconds_in(text) == seconds
 
 
 def test_the_oracle_is_asked_for_our_density(monkeypatch):
