@@ -20,6 +20,7 @@ import tempfile
 import peers
 
 sys.path.insert(0, str(peers.ROOT / "bench/results"))
+from curve_table import folder_of  # noqa: E402
 from statistics95 import interval  # noqa: E402
 
 NETS = {"alex": "alexnet", "vgg": "vgg16"}
@@ -131,9 +132,10 @@ def judge_curve(judge, folder):
         about = json.loads((row / "sides.json").read_text())
         fingerprints.add(about["fingerprint"])
         for prompt in range(len(about["prompts"])):
-            for number, label in enumerate(about["sides"]):
+            frames = lambda number: folder_of(row, number, len(about["sides"]), prompt)
+            for number, label in enumerate(about["sides"], start=1):
                 print(f"{row.name}, prompt {prompt + 1}, {label}", file=sys.stderr)
-                found.setdefault(label, []).append(judge(row / f"a/{prompt + 1:04}", row / f"b{number + 1}/{prompt + 1:04}"))
+                found.setdefault(label, []).append(judge(frames(0), frames(number)))
     if len(fingerprints) != 1:
         sys.exit(f"{folder}: videos of {len(fingerprints)} models; there must be one")
     return {"fingerprint": fingerprints.pop(), "every": judge.every,

@@ -3,9 +3,11 @@ before they are encoded. Dense is made once per prompt; all others are made in t
 are searched for first are a table of their own (`searched`).
 
 Likeness (`curve`) is the same bits whatever else the machine does; speed (`speed`) is taken of fewer prompts, on a quiet one. Where
-nothing else runs while the first prompt of the curve is made, its own times count (`--timed`). Likeness is also the same on other
+nothing else runs while the first prompts of the curve are made, their own times count (`--timed`). Likeness is also the same on other
 machines and of other versions that make the same bits: `--go-on` makes the first prompt anew, and keeps the other prompts of every side
-that came out the same."""
+that came out the same.
+
+Frames are judged where the videos are as long as a motion (`seen`), and gone then unless they are to be kept."""
 import itertools
 import json
 import os
@@ -14,14 +16,15 @@ import statistics
 import tempfile
 
 import runs
+import seen
 from searches import Search
 from statistics95 import at, interval, ratio_interval
 
 HELD_OUT, TRIED_ON = runs.MINI / "held-out.txt", runs.MINI / "prompts.txt"  # seed<TAB>prompt; prompt
 ROW = {"curve": 1, "searched": 1, "speed": 2}  # prompts of a row; where time counts, the sides come in another order for each
-TOGETHER = 18  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
+TOGETHER = 19  # sides of a row, with a dense video of their own close by; all in one process, which has memory for each
 
-ERRORS = [0.003, 0.006, 0.01, 0.02, 0.04]  # densities from 0.6 to 0.1, as tried on prompts that are not held out
+ERRORS = [0.001, 0.003, 0.006, 0.01, 0.02, 0.04]  # densities from above `radial`'s 0.75 (0.0015 stays below in some prompts) to 0.1, as tried on prompts that are not held out
 DENSITIES = [0.5]  # what SpargeAttn ships; the others beside it
 FIXED = ["sta", "sparge", "svg", "window:spatial", "window:temporal"]  # baselines with a dial for density
 OURS = ["predict", "observe"]
@@ -32,6 +35,7 @@ SEARCHES = [Search("paper", "mode-density=0.3", 1),  # with wan-mini no epsilon 
             Search("relative", "lambda=0.04", 2), Search("relative", "lambda=0.01", 2), Search("static", "density=0.5", 2), Search("sta", "density=0.5", 2)]
 CACHE = " + cache"
 BUDGET = "pattern+predict"  # by the file of the objective `budget`; all others stand beside it at equal PSNR
+BUDGET_ERRORS = ERRORS[1:]  # none of what stands beside it is as dense as `radial`
 PRESETS = ["high", "balanced", "draft"]
 INTEGERS = ["--compute int16", "--compute attention=int8", "--compute int8", "--attention observe:error=0.01 --compute int16",
             "--attention observe:error=0.01 --compute int8", "--attention observe:error=0.02 --compute int8 --cache easy"]
@@ -44,6 +48,7 @@ SIZES = {  # table: frames, side of a frame, steps, prompts; and to try it out
     "curve-81": {False: (81, 256, 20, 3), True: (21, 128, 5, 1)},
     "speed-81": {False: (81, 256, 20, 1), True: (21, 128, 5, 1)},
 }
+JUDGED = ["curve", "searched"]
 SPEED_OF = {"curve": "speed", "searched": "speed-searched", "curve-81": "speed-81"}
 
 
@@ -87,8 +92,8 @@ def sides(table):
         return found + [side(source, "error=0.01", cache=True) for source in OURS]
     if table == "searched":
         first = {one.objective: one for one in reversed(SEARCHES)}.values()
-        return [*(weighed(BUDGET, f"error={error}") for error in ERRORS), *(searched(one, False) for one in SEARCHES),
-                *(weighed(BUDGET, f"error={error}", True) for error in ERRORS[1:4]), *(searched(one, True) for one in first)]
+        return [*(weighed(BUDGET, f"error={error}") for error in BUDGET_ERRORS), *(searched(one, False) for one in SEARCHES),
+                *(weighed(BUDGET, f"error={error}", True) for error in BUDGET_ERRORS[1:4]), *(searched(one, True) for one in first)]
     found += [side(source, f"error={error}") for source in OURS for error in ERRORS]
     found += [side(source, f"density={density}") for source in FIXED for density in DENSITIES] + [side("radial")]
     found += [side("dense", cache=True)] + [preset(name) for name in PRESETS] + [plain(flags) for flags in INTEGERS]
@@ -123,6 +128,18 @@ def facts(prompt, steps):
             "dense_attention_share": a["attention_seconds"] / prompt["seconds_a"]}
 
 
+def folder_of(frames, number, ways, task):
+    """Where `compare --save-frames` leaves a video of a side, counted from 1 to `ways`, or of dense, 0."""
+    name = "a" if number == 0 else "b" if ways == 1 else f"b{number}"
+    return pathlib.Path(frames) / name / f"{task + 1:04}"
+
+
+def scores(frames, some, ways):
+    """What is seen in the videos of dense and of every side: [sides + 1][prompts]; None where nothing is judged."""
+    see = lambda number, task, prompt: seen.scores(folder_of(frames, number, ways, task), prompt) if frames else None
+    return [[see(number, task, prompt) for task, (_, prompt) in enumerate(some)] for number in range(ways + 1)]
+
+
 def compare(program, table, quick, some, ways, frames_folder, at_once):
     """One row: some prompts, some sides; one of so many at a time."""
     frames, size, steps, _ = SIZES[table][quick]
@@ -130,25 +147,29 @@ def compare(program, table, quick, some, ways, frames_folder, at_once):
     threads = ["-t", max(1, len(os.sched_getaffinity(0)) // at_once)] if at_once > 1 else []
     found = lambda one: one["search"].attention(program, video) if "search" in one else []
     flags = lambda one: " ".join(map(str, [*video, *threads, *one["flags"], *found(one)]))
-    keep = ["--save-frames", frames_folder] if frames_folder else []
+    judged = table in JUDGED and seen.judging()
     with tempfile.TemporaryDirectory() as folder:
+        frames_are = frames_folder or (pathlib.Path(folder) / "frames" if judged else None)
+        keep = ["--save-frames", frames_are] if frames_are else []
         file = pathlib.Path(folder) / "prompts.txt"
         file.write_text("".join(f"{seed}\t{prompt}\n" for seed, prompt in some))
         said = program.json("compare", "--prompts", file, "--a", flags({"flags": []}), *keep,
                             *itertools.chain.from_iterable(("--b", flags(one)) for one in ways))
+        dense, *others = scores(judged and frames_are, some, len(ways))
     if frames_folder:
         about = {"fingerprint": program.fingerprint(), "prompts": some, "sides": [one["label"] for one in ways]}
         (pathlib.Path(frames_folder) / "sides.json").write_text(json.dumps(about))
-    return {"prompts": some, "sides": {one["label"]: [facts(prompt, steps) for prompt in made["prompts"]]
-                                       for one, made in zip(ways, said.get("comparisons", [said]), strict=True)}}
+    all_of = lambda prompt, its, denses: facts(prompt, steps) | ({"seen": its, "dense_seen": denses} if denses else {})
+    return {"prompts": some, "sides": {one["label"]: list(map(all_of, made["prompts"], its, dense))
+                                       for one, made, its in zip(ways, said.get("comparisons", [said]), others, strict=True)}}
 
 
-def rows(program, quick, table, frames_folder=None, at_once=1, known=None, first_only=False):
-    """Those that are compared at equal density come first, for all prompts. Without what is known: {label: {seed: facts}}."""
+def rows(program, quick, table, frames_folder=None, at_once=1, known=None, up_to=None):
+    """Those that are compared at equal density come first, for all prompts, or the first so many. Without what is known: {label: {seed: facts}}."""
     frames, _, steps, count = SIZES[table][quick]
     chosen, per_row, every = prompts(quick, count), ROW[table.removesuffix("-81")], sides(table)
     groups = [every[begin:begin + TOGETHER] for begin in range(0, len(every), TOGETHER)]
-    for number, first in itertools.product(range(len(groups)), range(0, per_row if first_only else count, per_row)):
+    for number, first in itertools.product(range(len(groups)), range(0, min(up_to or count, count), per_row)):
         some = chosen[first:first + per_row]
         group = [one for one in groups[number] if any(seed not in (known or {}).get(one["label"], {}) for seed, _ in some)]
         if not group:

@@ -2,9 +2,11 @@
 from bench/peers/perceptual.py."""
 import html
 import json
+import statistics
 
 import equal_psnr
 from curve_table import AGAIN, CACHE, FIXED, OURS, SEARCHES, SPEED_OF
+from statistics95 import interval
 
 COLOURS = {"predict": "#0b6e4f", "observe": "#08a045", "predict + cache": "#00798c", "observe + cache": "#3bb3c3", "dense + cache": "#6b4e9b",
            "--quality high": "#222222", "--quality balanced": "#222222", "--quality draft": "#222222", "sparge": "#d1495b", "svg": "#edae49", "sta": "#a06cd5",
@@ -61,6 +63,18 @@ def cost_section(data):
             table(["model", "masks", "plans", "density", "attention then", "observe / attention", "observe / step"], rows))
 
 
+def search_section(data):
+    rows = []
+    for one in data["searches"]:
+        times, asked = one["foretold"], f"{one['asked']} × {'dense passes' if one['asked_of'] == 'passes' else 'denoising'}"
+        rows.append([one["model"], one["prompts"], one["steps"], number(one["denoising"], 2), number(one["passes"], 2), asked, verdict(one[one["asked_of"]] <= one["asked"]),
+                     *((number(times["first"], 2), number(times["furthest"], 2), verdict(abs(times["furthest"] - 1) <= data["near"])) if times else ("–", "–", ""))])
+    return ("## What a search costs\n\n" + about(data) + "\nSeconds of `equitile search`, its choice by videos and the weights of errors included, over those of dense denoising of the prompts that it is calibrated on, and over those of its dense passes "
+            "(one over a quarter of the prompts, one over all; the second look, of half of them, goes on sparse and counts as cost alone). The 1.3B shape has random weights, no videos to choose by and one range of steps; with so few prompts and steps the whole steps that compare "
+            f"candidates, three of each, weigh more than in a longer search. *Foretold*: the whole time by the first ETA after a minute, over what it was, and by the ETA that was furthest off from then on; asked within {percent(data['near'], 0)}.\n\n" +
+            table(["model", "prompts", "steps", "over denoising", "over dense passes", "asked", "holds", "foretold", "furthest off", "holds"], rows))
+
+
 def density_section(data):
     text = ("## Attention at a density\n\n" + about(data) + "\nTime over that of dense attention, masks of blocks of 64 tokens, every row of one density; medians over layers and "
             "rounds of one run. Asked without means: density / 0.95 + 0.02.\n")
@@ -87,7 +101,7 @@ def with_speed(data, speed):
     times = lambda one: {key: timed[one["label"]][key] if one["label"] in timed else None for key in ("speed", "attention", "masks")} | {
         "timed": timed[one["label"]]["prompts"] if one["label"] in timed else []}
     return data | {"sides": [one | times(one) for one in data["sides"]],
-                   "speed": speed and {"about": speed["about"], "prompts": len(speed["prompts"]), "share": speed["attention_share"],
+                   "speed": speed and {"about": speed["about"], "prompts": [len(one["prompts"]) for one in speed["sides"]], "share": speed["attention_share"],
                                       "again": [fact["speed"] for one in speed["sides"] if one["source"] == AGAIN for fact in one["prompts"]]}}
 
 
@@ -104,9 +118,13 @@ def joined(curve, searched):
     if any(curve["about"][key] != searched["about"][key] for key in ("fingerprint", "quick")) or curve["video"] != searched["video"]:
         return curve
     untimed = {"speed": None, "attention": None, "masks": None, "timed": []}
-    if curve["speed"] and searched["speed"] and not same_machine(curve["speed"]["about"], searched["speed"]["about"]):
-        searched = searched | {"sides": [one | untimed for one in searched["sides"]]}
-    return curve | {"sides": curve["sides"] + searched["sides"], "speed": curve["speed"] or searched["speed"]}
+    speed = curve["speed"] or searched["speed"]
+    if curve["speed"] and searched["speed"]:
+        if same_machine(curve["speed"]["about"], searched["speed"]["about"]):
+            speed = speed | {"prompts": curve["speed"]["prompts"] + searched["speed"]["prompts"]}
+        else:
+            searched = searched | {"sides": [one | untimed for one in searched["sides"]]}
+    return curve | {"sides": curve["sides"] + searched["sides"], "speed": speed}
 
 
 def searched_text(data):
@@ -123,12 +141,18 @@ def few_text(count):
     return "" if count >= FEW else f" **A first look at {count} prompts**: means alone; no interval and no verdict could be trusted."
 
 
+def first_prompts(counts):
+    """Of sides that were timed for so many."""
+    fewest, most = min(counts), max(counts)
+    return "the first prompt" if most == 1 else f"the first {most} prompts" if fewest == most else f"the first {fewest} to {most} prompts"
+
+
 def speed_text(speed):
     if not speed:
         return ""
     share = speed["share"]
     again = f" Dense videos made a second time took {', '.join(f'{1 / one:.2f}' for one in speed['again'])} of the first: so much for the clock." if speed["again"] else ""
-    return (f" Speed, end to end without loading, is of the first {'prompt' if speed['prompts'] == 1 else str(speed['prompts']) + ' prompts'}, made in turns, nothing else of ours running (lowest peak {speed['about']['peak_lowest']:.0f} GFLOP/s). Dense attention is "
+    return (f" Speed, end to end without loading, is of {first_prompts(speed['prompts'])}, made in turns, nothing else of ours running (lowest peak {speed['about']['peak_lowest']:.0f} GFLOP/s). Dense attention is "
             f"{percent(share, 0)} of a dense video's time: with attention that costs nothing ×{1 / (1 - share):.2f}, with the first fifth of the steps dense ×{1 / (1 - 0.8 * share):.2f}.{again}")
 
 
@@ -146,6 +170,24 @@ def curve_section(data, perceptual):
             table(["", "density", "speed-up", "attention", "PSNR", "SSIM", "LPIPS (alex)", "LPIPS (vgg)", "VMAF", "steps skipped", "prompts"], rows))
 
 
+def seen_section(data):
+    """Nothing where no frames were judged."""
+    judged = {one["label"]: {fact["seed"]: fact for fact in one["prompts"] if "seen" in fact} for one in data["sides"]}
+    dense = {seed: fact["dense_seen"] for facts in judged.values() for seed, fact in facts.items()}
+    mean = lambda scores, key: statistics.fmean(one[key] for one in scores)
+    row = lambda name, shape, beside, scores: [name, within(shape, 3), beside, number(mean(scores, "colour"), 2), number(mean(scores, "motion"), 2), len(scores)]
+    shapes = lambda scores: interval(one["shape"] for one in scores)
+    rows = [row("dense", shapes(dense.values()), "", dense.values())] if dense else []
+    for label, facts in judged.items():
+        if facts:
+            its = [fact["seen"] for fact in facts.values()]
+            beside = interval(fact["seen"]["shape"] - fact["dense_seen"]["shape"] for fact in facts.values())
+            rows.append(row(f"`{label}`", shapes(its), within(beside, 3), its))
+    return rows and ("## What is seen in them\n\nHow much of the ideal shape is there (1: all of it; *beside dense*: the difference, paired by prompt), and the parts of the prompts whose colour and motion are right, as "
+                     "[judge.py](../../models/wan-mini/training/judge.py) scores every sixth frame: means over the prompts of a single object, a substitute for VBench's image quality and subject consistency.\n\n" +
+                     table(["", "shape", "beside dense", "colour", "motion", "prompts"], rows))
+
+
 def difference_section(data):
     rows = []
     for one in data["differences"]:
@@ -159,15 +201,15 @@ def difference_section(data):
             "beyond the 95 % interval.\n\n" + table(["ours", "baseline", "density", "PSNR", "SSIM", "holds"], rows))
 
 
-def faster(ours, theirs):
-    """Two speed-ups, marked where ours is the lower one."""
-    mark = "" if ours >= theirs else "**"
-    return f"{mark}{ours:.2f} / {theirs:.2f}{mark}"
+def faster(speeds):
+    """Two speed-ups, marked where ours is the lower one; ours over theirs where the prompts are enough for an interval."""
+    mark, ratio = "" if speeds["ours"] >= speeds["theirs"] else "**", speeds["ratio"]
+    return f"{mark}{speeds['ours']:.2f} / {speeds['theirs']:.2f}{mark}" + (f": {within(ratio, 2)}" if ratio["count"] >= FEW else "")
 
 
 def equal_psnr_section(data):
     """Nothing where ours was not made."""
-    text = ""
+    text, timed = "", 0
     for ours, found in equal_psnr.verdicts(data["sides"], data["video"]["steps"]):
         rows = []
         for one in found:
@@ -175,13 +217,16 @@ def equal_psnr_section(data):
             holds = "" if one["spent"] is None else "too few prompts" if few else verdict(one["spent"]["low"] <= 0)
             off = ", ".join(f"{one[where]} {where}" for where in ("below", "above") if one[where])
             rows.append([f"`{one['baseline']}`", "off the curve" if one["spent"] is None else within(one["spent"], 3), off, holds, f"{one['clearly']} of {one['prompts']}",
-                         faster(*one["speeds"]) if one["speeds"] else "–"])
+                         faster(one["speeds"]) if one["speeds"] else "–"])
+            timed = max(timed, one["speeds"]["ratio"]["count"] if one["speeds"] else 0)
         if rows:
             text += f"\n`{ours}` beside\n\n" + table(["", "density, ours minus theirs", "off the curve", "holds", "a dial of ours clearly better", "speed-up, ours / theirs"], rows)
+    times = ("of the prompt that was timed, ours again at the PSNR of the other's video, bold where ours is slower: one prompt, no interval" if timed < 2 else
+             f"of the prompts that were timed and are on the curve, {timed} at most: geometric means, ours again at the PSNR of the other's video, bold where ours is slower; behind them ours over theirs with its interval where {FEW} prompts or more count")
     return text and ("## At equal PSNR\n\nPaired by prompt: the density that ours needs, its curve straight between its dials, for the PSNR of the other's video, minus the other's density; means with 95 % intervals. "
-                     "*Holds*: not denser beyond the interval. Density stands for time, since these videos were not timed; a step that the cache skips counts as density 0. Prompts whose PSNR is below our last dial's or above our "
+                     "*Holds*: not denser beyond the interval. Density stands for time, since it is the same whatever else the machine does; a step that the cache skips counts as density 0. Prompts whose PSNR is below our last dial's or above our "
                      "first one's are off the curve and do not count; *clearly better*: of all prompts, those where one of our dials as it is has no less PSNR at no more density. "
-                     "Speed-ups are of the prompt that was timed, ours again at the PSNR of the other's video, bold where ours is slower: one prompt, no interval.\n" + text)
+                     f"Speed-ups are {times}.\n" + text)
 
 
 def oracle_section(data):
@@ -263,7 +308,7 @@ def chart(data):
 def write(out):
     """From out/data to out/sparsity.md and out/sparsity.svg."""
     read = lambda name: json.loads((out / f"data/sparsity-{name}.json").read_text()) if (out / f"data/sparsity-{name}.json").exists() else None
-    cost, density, oracle, cluster = (read(name) for name in ("prediction-cost", "density", "oracle", "cluster"))
+    cost, search, density, oracle, cluster = (read(name) for name in ("prediction-cost", "search-cost", "density", "oracle", "cluster"))
     curves = {name: with_speed(read(name), read(speed)) for name, speed in SPEED_OF.items()}
     curve, longer = joined(curves["curve"], curves["searched"]), curves["curve-81"]
     perceptual = read("perceptual") or {}
@@ -275,10 +320,10 @@ def write(out):
         (out / "sparsity.svg").write_text(picture)
         page.append("![PSNR over speed-up and over density](sparsity.svg)\n")
     if curve:
-        page += [curve_section(curve, perceptual.get("curve")), *filter(None, (difference_section(curve), equal_psnr_section(curve)))]
+        page += [curve_section(curve, perceptual.get("curve")), *filter(None, (seen_section(curve), difference_section(curve), equal_psnr_section(curve)))]
     if longer:
         page.append(curve_section(longer, perceptual.get("curve-81")))
-    if not any((cost, density, curve, longer, oracle, cluster)):
+    if not any((cost, search, density, curve, longer, oracle, cluster)):
         page.append("No table has been made yet.\n")
-    page += [section(data) for section, data in ((oracle_section, oracle), (cost_section, cost), (density_section, density), (cluster_section, cluster)) if data]
+    page += [section(data) for section, data in ((oracle_section, oracle), (cost_section, cost), (search_section, search), (density_section, density), (cluster_section, cluster)) if data]
     (out / "sparsity.md").write_text("\n".join(page))

@@ -45,6 +45,19 @@ class Program:
     def json(self, *words, **options):
         return json.loads(self.run(*words, "--json", **options))
 
+    def watched(self, *words):
+        """What `--json` says in the end, [(seconds since it began, line)] of what is said on the way, and the seconds of it all."""
+        command, lines, begin = [str(self.path), *map(str, words), "--json"], [], time.monotonic()
+        with tempfile.TemporaryFile("w+") as said:
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.PIPE, text=True) as running:
+                for line in running.stderr:
+                    lines.append((time.monotonic() - begin, line.rstrip("\n")))
+            if running.returncode != 0:
+                sys.exit("\n".join([" ".join(command), *(line for _, line in lines)]))
+            seconds = time.monotonic() - begin
+            said.seek(0)
+            return json.load(said), lines, seconds
+
     def offers(self, command, word):
         """Whether the help of a command mentions a flag or a name."""
         if command not in self.help:

@@ -23,7 +23,9 @@ import oracle_table  # noqa: E402
 import page  # noqa: E402
 import picture  # noqa: E402
 import runs  # noqa: E402
+import search_table  # noqa: E402
 import searches  # noqa: E402
+import seen  # noqa: E402
 import statistics95  # noqa: E402
 
 ABOUT = {"fingerprint": "0123456789abcdef", "quick": False, "target": "avx2", "threads": 2, "peak_gflops": 100.0, "peak_lowest": 99.0}
@@ -87,11 +89,31 @@ def test_skipped_steps_cost_nothing():
 
 
 def test_speed_at_equal_psnr_is_of_videos_that_were_timed():
-    timed = lambda one, speed: one | {"timed": [{"seed": 0, "psnr": one["prompts"][0]["psnr"], "speed": speed}]}
-    ours = [timed(dial(equal_psnr.OURS, "a", (40.0, 0.6, 0)), 1.2), timed(dial(equal_psnr.OURS, "b", (30.0, 0.2, 0)), 1.6)]
-    found = equal_psnr.verdicts([*ours, timed(dial("svg", "svg", (35.0, 0.5, 0)), 1.1), dial("sta", "sta", (35.0, 0.5, 0))], 10)[0][1]
-    assert found[0]["speeds"] == pytest.approx((1.4, 1.1)) and found[1]["speeds"] is None
-    assert page.faster(*found[0]["speeds"]) == "1.40 / 1.10" and page.faster(1.5, 1.7) == "**1.50 / 1.70**"
+    timed = lambda one, *speeds: one | {"timed": [{"seed": seed, "psnr": one["prompts"][0]["psnr"], "speed": speed} for seed, speed in enumerate(speeds)]}
+    ours = lambda *more: [timed(dial(equal_psnr.OURS, "a", (40.0, 0.6, 0)), 1.2, *more), timed(dial(equal_psnr.OURS, "b", (30.0, 0.2, 0)), 1.6, *more)]
+    found = lambda ours, *speeds: equal_psnr.verdicts([*ours, timed(dial("svg", "svg", (35.0, 0.5, 0)), *speeds), dial("sta", "sta", (35.0, 0.5, 0))], 10)[0][1]
+    one, untimed = found(ours(), 1.1)
+    assert page.faster(one["speeds"]) == "1.40 / 1.10" and untimed["speeds"] is None
+    assert page.faster(found(ours(), 1.7)[0]["speeds"]) == "**1.40 / 1.70**"
+    # Of several prompts the geometric mean: sqrt(1.4 * 3.5) beside sqrt(1.1 * 4.4).
+    assert page.faster(found(ours(3.5), 1.1, 4.4)[0]["speeds"]) == "2.21 / 2.20"
+    assert page.faster(found(ours(*[1.4] * 5), *[1.0] * 6)[0]["speeds"]) == "1.40 / 1.00: 1.40 (1.40 to 1.40)"
+
+
+def test_the_page_says_how_many_prompts_were_timed(tmp_path):
+    (tmp_path / "data").mkdir()
+    fact = lambda seed: {"seed": seed, "psnr": 30.0, "ssim": 0.9, "speed": 1.5 + seed / 100, "density": 0.5, "attention": 0.7, "masks": 0.0, "steps_skipped": 0, "dense_attention_share": 0.5}
+    sides = curve_table.sides("curve")[:2]
+    made = lambda *counts: {number: {"prompts": [(seed, "a") for seed in range(1000, 1000 + count)], "sides": {one["label"]: [fact(seed % 1000) for seed in range(count)]}}
+                            for number, (one, count) in enumerate(zip(sides, counts))}
+    data = lambda *counts: json.dumps({"about": ABOUT, **curve_table.data(made(*counts), False, "curve")})
+    (tmp_path / "data/sparsity-curve.json").write_text(data(12, 12))
+    for counts, says in ((1, 1), "of the first prompt, made"), ((12, 12), "of the first 12 prompts, made"), ((12, 2), "of the first 2 to 12 prompts, made"):
+        (tmp_path / "data/sparsity-speed.json").write_text(data(*counts))
+        page.write(tmp_path)
+        text = (tmp_path / "sparsity.md").read_text()
+        cell = next(line for line in text.splitlines() if line.startswith(f"| `{sides[0]['label']}` |")).split("|")[3].strip()
+        assert says in text and cell == ("1.50" if counts[0] == 1 else "1.55 (1.53 to 1.58)"), cell
 
 
 @pytest.mark.parametrize("density, holds", [(0.2, "**no**"), (0.38, "yes"), (0.42, "yes"), (0.6, "yes")])
@@ -103,6 +125,95 @@ def test_ours_holds_unless_it_is_denser_beyond_the_interval(density, holds):
     cells = [cell.strip() for cell in next(line for line in text.splitlines() if line.startswith("| `svg`")).split("|")]
     assert cells[4] == holds and cells[2].startswith(f"{0.4 - density:.3f} (")
     assert page.equal_psnr_section({"sides": [dial("svg", "svg", (35.0, density, 0))], "video": {"steps": 20}}) == ""
+
+
+def test_captions_of_one_object_are_judged():
+    asked = seen.asked("a orange ring moves left on a navy background")
+    assert asked == {"color": "orange", "shape": "ring", "motion": "moves left", "bg": "navy"} and seen.asked("a small red star stays still on a gray background")
+    for other in "a red star spins and a blue ring grows on a gray background", "a tiny red star spins on a gray background", "a yellow disc spinning, brown background":
+        assert seen.asked(other) is None, other
+    assert all(seen.asked(prompt) for _, prompt in curve_table.prompts(False, 12))
+
+
+def test_what_is_seen_in_a_drawn_clip(tmp_path):
+    """All that was drawn, by the judge's own eyes; and that it was another colour and motion than asked."""
+    pytest.importorskip("PIL")
+    spec = {"bg": "navy", "objects": [{"shape": "cross", "color": "green", "motion": "moves right", "r": 0.2, "a": 0.0, "x": 0.5, "y": 0.5, "speed": 1.0, "phase": 0.0}]}
+    for number, frame in enumerate(seen.synth.render(spec, 49, 64, 64).transpose(1, 2, 3, 0)):
+        picture.write_png(tmp_path / f"{number:05}.png", ((frame + 1) * 127.5).astype(np.uint8))
+    found = seen.scores(tmp_path, "a big green cross moves right on a navy background")
+    assert found["shape"] > 0.85 and found["colour"] == found["motion"] == 1
+    other = seen.scores(tmp_path, "a big red circle moves left on a navy background")
+    assert other["shape"] < found["shape"] - 0.1 and other["colour"] == other["motion"] == 0
+    assert seen.scores(tmp_path, "a red star spins and a blue ring grows on a gray background") is None
+
+
+class Comparing:
+    """Writes frames as `equitile compare` does: an empty folder per video."""
+
+    def __init__(self):
+        self.frames = None
+
+    def json(self, *words):
+        sides, words = words.count("--b"), list(map(str, words))
+        prompts = pathlib.Path(words[words.index("--prompts") + 1]).read_text().splitlines()
+        self.frames = pathlib.Path(words[words.index("--save-frames") + 1]) if "--save-frames" in words else None
+        for name in ["a", *(["b"] if sides == 1 else [f"b{number + 1}" for number in range(sides)])] if self.frames else []:
+            for task in range(len(prompts)):
+                (self.frames / name / f"{task + 1:04}").mkdir(parents=True)
+        sparsity = {"attention_seconds": 1.0, "mask_seconds": 0.0, "density": 1.0, "steps_skipped": 0}
+        made = {"prompts": [{"psnr_mean": 30.0, "ssim_mean": 0.9, "speed": 1.5, "seconds_a": 2.0, "sparsity_a": sparsity, "sparsity_b": sparsity}] * len(prompts)}
+        return made if sides == 1 else {"comparisons": [made] * sides}
+
+    def fingerprint(self):
+        return ABOUT["fingerprint"]
+
+
+@pytest.mark.parametrize("sides", [1, 3])
+def test_frames_are_judged_and_gone(monkeypatch, tmp_path, sides):
+    """Each side's own, beside those of dense; kept where they are asked for."""
+    monkeypatch.setattr(seen, "judging", lambda: True)
+    monkeypatch.setattr(seen, "scores", lambda folder, prompt: {"shape": folder.parent.name} if folder.is_dir() and prompt != "two" else None)
+    program, ways = Comparing(), curve_table.sides("curve")[:sides]
+    found = curve_table.compare(program, "curve", True, [(1, "one"), (2, "two")], ways, None, 1)
+    assert not program.frames.exists() and len(found["sides"]) == sides
+    for number, facts in enumerate(found["sides"].values(), start=1):
+        assert facts[0]["seen"] == {"shape": "b" if sides == 1 else f"b{number}"} and facts[0]["dense_seen"] == {"shape": "a"}
+        assert not {"seen", "dense_seen"} & set(facts[1])
+    kept = curve_table.compare(program, "curve", True, [(1, "one")], ways, tmp_path / "kept", 1)
+    assert kept["sides"][ways[0]["label"]][0]["seen"] and (tmp_path / "kept/a/0001").is_dir()
+    curve_table.compare(program, "speed", True, [(1, "one")], ways, None, 1)
+    assert program.frames is None  # writing pictures is no part of a time
+
+
+def test_without_pillow_one_line_and_no_columns(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "judge", raising=False)
+    seen.judging.cache_clear()
+    program, ways = Comparing(), curve_table.sides("curve")[:2]
+    found = [curve_table.compare(program, "curve", True, [(1, "a red star spins on a gray background")], ways, None, 1) for _ in range(2)]
+    assert program.frames is None and not any("seen" in fact for one in found for facts in one["sides"].values() for fact in facts)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "python3-pil" in said and seen.identity() is None
+    seen.judging.cache_clear()
+
+
+def test_what_is_seen_stands_on_the_page(tmp_path):
+    """Of prompts that were judged: none of a file of before, some of one that went on."""
+    (tmp_path / "data").mkdir()
+    fact = lambda seed, **more: {"seed": seed, "psnr": 30.0, "ssim": 0.9, "speed": 1.5, "density": 0.5, "attention": 0.7, "masks": 0.0, "steps_skipped": 0, "dense_attention_share": 0.5, **more}
+    judged = lambda seed, shape, motion: fact(seed, seen={"shape": shape, "colour": 1.0, "motion": motion}, dense_seen={"shape": 0.8, "colour": 1.0, "motion": 1.0})
+    first, second, third = curve_table.sides("curve")[:3]
+    sides = {first["label"]: [judged(1000, 0.7, 0.0), judged(1001, 0.8, 1.0)], second["label"]: [judged(1000, 0.5, 1.0), fact(1001)], third["label"]: [fact(1000), fact(1001)]}
+    put = lambda sides: (tmp_path / "data/sparsity-curve.json").write_text(json.dumps({"about": ABOUT, **curve_table.data({"x": {
+        "prompts": [(1000, "a"), (1001, "b")], "sides": sides}}, False, "curve")}))
+    text = lambda: (page.write(tmp_path), (tmp_path / "sparsity.md").read_text())[1].partition("## What is seen")[2].partition("\n## ")[0]
+    put(sides)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text().splitlines() if line.startswith("|")][2:]
+    assert cells == [["dense", "0.800", "", "1.00", "1.00", "2"], [f"`{first['label']}`", "0.750", "-0.050", "1.00", "0.50", "2"],
+                     [f"`{second['label']}`", "0.500", "-0.300", "1.00", "1.00", "1"]] and text().count("substitute") == 1
+    put({label: [{key: value for key, value in one.items() if "seen" not in key} for one in facts] for label, facts in sides.items()})
+    assert text() == ""
 
 
 def test_searches_are_made_once_per_program(tmp_path, monkeypatch):
@@ -137,9 +248,10 @@ def test_searches_are_made_once_per_program(tmp_path, monkeypatch):
 
 def test_times_of_another_machine_are_left_out():
     side = {"label": "x", "speed": 2.0, "attention": 0.5, "masks": 0.0, "timed": [1]}
-    data = lambda **rates: {"about": ABOUT, "video": {}, "sides": [side], "speed": {"about": {**ABOUT, **rates}}}
+    data = lambda timed, **rates: {"about": ABOUT, "video": {}, "sides": [side], "speed": {"about": {**ABOUT, **rates}, "prompts": [timed]}}
     for rates, same in ({}, True), ({"peak_gflops": 108.0}, True), ({"peak_gflops": 130.0}, False), ({"threads": 4}, False):
-        assert (page.joined(data(), data(**rates))["sides"][1]["speed"] is not None) == same, rates
+        both = page.joined(data(12), data(1, **rates))
+        assert (both["sides"][1]["speed"] is not None) == same and both["speed"]["prompts"] == [12, 1][:1 + same], rates
 
 
 def test_density_counts_layers_that_keep_everything():
@@ -182,6 +294,42 @@ def test_costs_are_shares_of_a_dense_step():
     assert cost_table.prediction(Fake(), [])["masks"] == pytest.approx(0.1 / 4) and cost_table.prediction(Fake(), [])["attention"] == pytest.approx(0.5)
     found = cost_table.observation(Fake(), [])
     assert found["of_attention"] == pytest.approx(0.8 / 8) and found["of_step"] == pytest.approx(0.8 / 16)
+
+
+def test_a_search_is_counted_in_dense_passes_and_foretells_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(search_table.shape13, "checkpoint", lambda: "shape-1.3b")
+    lines = [(30.0, "pass 1/3, prompt 1/8, step 2/20  ETA 1 h 40 min"), (61.0, "loading"), (70.0, "pass 1/3, prompt 2/8, step 5/20  ETA 1 min 50 s"), (100.0, "choosing by videos  ETA 50 s")]
+
+    class Fake:
+        def watched(self, *flags):
+            return {"seconds": 30.0, "dense_seconds": 10.0}, lines if "--choice-videos" not in flags else lines[:1], 200.0
+
+    made = {row.key: row.make() for row in search_table.rows(Fake(), False)}
+    large, mini = search_table.data(made, False)["searches"]
+    assert large["denoising"] == mini["denoising"] == 3 and large["passes"] == 3 / 1.5 and mini["passes"] == 3 / 1.25  # of 2 prompts 1, of 8 prompts 2
+    assert large["foretold"] is None and mini["foretold"] == {"first": 0.9, "furthest": 0.75}
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/sparsity-search-cost.json").write_text(json.dumps({"about": ABOUT, **search_table.data(made, False)}))
+    page.write(tmp_path)
+    row = lambda start: next(line for line in (tmp_path / "sparsity.md").read_text().splitlines() if line.startswith(start))
+    assert row("| 1.3B shape, 8192 tokens").endswith("| 2 | 5 | 3.00 | 2.00 | 2 × dense passes | yes | – | – |  |")
+    assert row("| wan-mini, 3328 tokens").endswith("| 8 | 20 | 3.00 | 2.40 | 5 × denoising | yes | 0.90 | 0.75 | **no** |")
+
+
+def test_what_a_program_says_on_the_way(tmp_path):
+    """More of an answer than a pipe holds, and lines as they come."""
+    script = tmp_path / "program"
+    script.write_text("#!/bin/sh\n[ $1 = bad ] && echo reason >&2 && exit 2\necho one >&2; printf '\"%0200000d\"' 0; sleep 0.2; echo two >&2\n")
+    script.chmod(0o755)
+    said, lines, seconds = runs.Program(script).watched("x")
+    assert len(said) == 200000 and [line for _, line in lines] == ["one", "two"] and lines[1][0] - lines[0][0] > 0.1 and seconds >= lines[1][0]
+    with pytest.raises(SystemExit, match="reason"):
+        runs.Program(script).watched("bad")
+
+
+@pytest.mark.parametrize("text, seconds", [("9.5 s", 9.5), ("1 min 50 s", 110), ("2 h", 7200), ("1 d 3 h", 97200)])
+def test_durations(text, seconds):
+    assert search_table.seconds_in(text) == seconds
 
 
 def test_the_oracle_is_asked_for_our_density(monkeypatch):
@@ -249,6 +397,16 @@ def test_every_searched_source_is_there_with_and_without_the_cache():
     sources = lambda some: {label.split(":")[0] for label in some}
     assert sources(cached) == sources(labels) == {"pattern+predict", "paper", "relative", "static", "sta"}
     assert all(labels[label + curve_table.CACHE] == [*labels[label], "--cache", "easy"] for label in cached)
+    assert [label.split("error=")[1] for label in labels if label.startswith("pattern+predict")] == [
+        "0.003", "0.006", "0.01", "0.02", "0.04", "0.006 + cache", "0.01 + cache", "0.02 + cache"]
+
+
+def test_sides_compared_at_equal_density_share_a_dense_video():
+    """They are the first group of a row, for all prompts."""
+    every = curve_table.sides("curve")
+    compared = [place for place, one in enumerate(every) if one["source"] in [*curve_table.OURS, *curve_table.FIXED, "radial"]]
+    assert max(compared) < curve_table.TOGETHER
+    assert len(every) <= 2 * curve_table.TOGETHER  # a third group would make every dense video once more
 
 
 def test_the_page(tmp_path):
@@ -279,7 +437,7 @@ def test_the_page(tmp_path):
     assert row("| `predict` | `radial`").endswith("| yes |") and row("| `predict` | `sta`").endswith("| **no** |")
     assert row("| `observe` | `sta`").endswith("| -1.00 | 0.0000 | too few prompts |") and "A first look at 1 prompts" in text
     assert row("| `ring`").endswith("| **no** |") and "| 0.546 | **no** |" in row("| 0.500 | 0.600")
-    assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "the first prompt, made in turns" in text
+    assert row(f"| `{curve['sides'][-1]['label']}` ").split("|")[3].strip() == "–" and "the first 2 prompts, made in turns" in text
     svg = xml.etree.ElementTree.parse(tmp_path / "sparsity.svg")
     assert len(svg.findall(".//{*}polyline")) >= len(page.COLOURS)
     # Figures of other weights are not mixed in.
@@ -325,7 +483,7 @@ def test_a_curve_for_real(program, monkeypatch):
     assert 0.3 < sparge["density"] < 0.7 and 0 < data["attention_share"] < 1
     assert "seconds" not in json.dumps(data)
     # Going on: the first prompt is made again; of sides that came out the same the other one is kept.
-    first = {row.key: row.make() for row in curve_table.rows(program, True, "curve", first_only=True)}
+    first = {row.key: row.make() for row in curve_table.rows(program, True, "curve", up_to=1)}
     data["sides"][2]["prompts"][0]["psnr"] += 1e-9
     known = curve_table.still_true(data, first)
     assert {label: list(facts) for label, facts in known.items()} == {again["label"]: [2], predict["label"]: [2]}
@@ -375,7 +533,8 @@ def test_pictures_are_of_the_commands_that_readme_gives():
             assert f"scripts/run generate {words} -o" in readme, words
 
 
-@pytest.mark.parametrize("words, mentions", [(["tables"], "tables are"), (["--quick"], "--out")])
+@pytest.mark.parametrize("words, mentions", [(["tables"], "tables are"), (["--quick"], "--out"), (["curve", "--timed", "x"], "--timed"),
+                                             (["curve", "--go-on", "--timed", "2"], "--timed 2"), (["curve", "--timed", "--at-once", "2"], "--at-once 2")])
 def test_refusals(words, mentions):
     done = subprocess.run([ROOT / "scripts/remake-results", *words], capture_output=True, text=True)
     assert done.returncode == 2 and mentions in done.stderr
