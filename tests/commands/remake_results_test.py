@@ -534,7 +534,8 @@ def test_pictures_are_of_the_commands_that_readme_gives():
 
 
 @pytest.mark.parametrize("words, mentions", [(["tables"], "tables are"), (["--quick"], "--out"), (["curve", "--timed", "x"], "--timed"),
-                                             (["curve", "--go-on", "--timed", "2"], "--timed 2"), (["curve", "--timed", "--at-once", "2"], "--at-once 2")])
+                                             (["curve", "--go-on", "--timed", "2"], "--timed 2"), (["curve", "--timed", "--at-once", "2"], "--at-once 2"),
+                                             (["curve", "--up-to", "0"], "--up-to 0"), (["density", "--up-to", "2"], "--up-to 2")])
 def test_refusals(words, mentions):
     done = subprocess.run([ROOT / "scripts/remake-results", *words], capture_output=True, text=True)
     assert done.returncode == 2 and mentions in done.stderr
