@@ -8,7 +8,7 @@
 #define HWY_TARGET_INCLUDE "equitile/kernel/attention_finish.cc"
 #include "hwy/foreach_target.h"
 
-#include "equitile/kernel/attention_int-inl.h"
+#include "equitile/kernel/attention_int_strips-inl.h"
 #include "equitile/kernel/attention_masses-inl.h"
 #include "equitile/kernel/pack-inl.h"
 

@@ -120,7 +120,7 @@ std::vector<float> SlowScores(const AttentionArgs& args, const IntToken& q,
   return z;
 }
 
-// The weight of z in 16 bits (attention_int-inl.h, kShortStep), of 32640.
+// The weight of z in 16 bits (attention_short_weights-inl.h, kShortStep), of 32640.
 int64_t ShortWeight(float z, float top) {
   const auto steps = [](float x) { return std::nearbyint(std::max(-32768.0f, 64.0f * x)); };
   const auto u = static_cast<int64_t>(std::min(32767.0f, steps(top) - steps(z)));

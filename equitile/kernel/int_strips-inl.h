@@ -136,7 +136,8 @@ HWY_INLINE void WriteIntKey(const float* const* rows, const float* factor, size_
 }
 
 // Token j of word `row` of a strip of values, kValues tokens to a word: pairs are the bytes 0 and
-// 2, 1 and 3 of words of four, so that words of bytes widen without shuffles (attention_int-inl.h).
+// 2, 1 and 3 of words of four, so that words of bytes widen without shuffles
+// (attention_int_strips-inl.h).
 template <size_t kValues>
 constexpr size_t TokenInWord(size_t row, size_t j) {
   return kValues == 4 ? 4 * row + j : row / 2 * 4 + row % 2 + 2 * j;
