@@ -20,6 +20,8 @@
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/io/atomic_write.h"
 #include "equitile/quality/mean_interval.h"
+#include "equitile/search/pattern_search.h"
+#include "equitile/search/search_costs.h"
 #include "equitile/search/trial_recorder.h"
 
 namespace equitile {

@@ -9,7 +9,7 @@
 
 #include "apps/generate/generate_flags.h"
 #include "equitile/search/mask_search.h"
-#include "equitile/search/pattern_search.h"
+#include "equitile/search/search_options.h"
 
 namespace equitile {
 

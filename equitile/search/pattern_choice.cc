@@ -403,6 +403,11 @@ std::string_view ObjectiveName(Objective objective) {
   return kNames[static_cast<size_t>(objective)];
 }
 
+std::string_view TargetName(TargetKind target) {
+  constexpr std::string_view kNames[] = {"density", "error", "speedup"};
+  return kNames[static_cast<size_t>(target)];
+}
+
 HeadPattern PatternOfChoice(const Calibration& calibration, int64_t layer, int64_t head,
                             size_t option) {
   return PatternOf(calibration.options[option],

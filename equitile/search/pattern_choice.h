@@ -28,6 +28,7 @@ std::string_view ObjectiveName(Objective objective);
 enum class StepRangesKind : uint8_t { kAuto, kOne, kEach };
 
 enum class TargetKind : uint8_t { kDensity, kError, kSpeedup };
+std::string_view TargetName(TargetKind target);  // as dials name it
 
 struct ChoiceDials {
   Objective objective = Objective::kBudget;

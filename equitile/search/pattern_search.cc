@@ -10,23 +10,18 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
-#include "equitile/generate/memory_estimate.h"
-#include "equitile/generate/time_estimate.h"
 #include "equitile/search/choice_record.h"
 #include "equitile/search/column_masses.h"
 #include "equitile/search/later_stages.h"
 #include "equitile/search/layer_trials.h"
 #include "equitile/search/row_sample.h"
+#include "equitile/search/search_costs.h"
 #include "equitile/search/trial_source.h"
 #include "equitile/search/velocity_judge.h"
 #include "equitile/sparsity/pattern_masks.h"
 
 namespace equitile {
 namespace {
-
-// Of the calibration's own, to compare the validation with.
-constexpr int64_t kCalibrationVideos = 4;
-constexpr int64_t kOtherSizeVideos = 2;
 
 // Videos decide between at most so many candidates, and only those whose velocity is nearly as good
 // as the best: what is far behind after single steps does not come back.
@@ -39,73 +34,6 @@ constexpr const char* kChoosing = "choosing by videos";
 constexpr const char* kWeighing = "weighing errors of layers";
 constexpr const char* kValidating = "validating";
 constexpr const char* kOtherSize = "validating another size";
-
-std::string_view TargetName(TargetKind target) {
-  constexpr std::string_view kNames[] = {"density", "error", "speedup"};
-  return kNames[static_cast<size_t>(target)];
-}
-
-bool LooksTwice(const SearchOptions& options) {
-  return options.choice.objective == Objective::kBudget && options.looks_twice;
-}
-
-bool IsPaper(const SearchOptions& options) { return options.choice.objective == Objective::kPaper; }
-
-// Where stripes lie is much the same for all prompts: a quarter of them tells it. Sparse-vDiT says
-// nothing about that, and gets all.
-int64_t MassPrompts(const SearchOptions& options, int64_t prompts) {
-  return IsPaper(options) ? prompts : CeilDiv(prompts, 4);
-}
-
-// A second look costs as much per prompt as the first; half of them tell enough.
-int64_t SecondPrompts(int64_t prompts) { return CeilDiv(prompts, 2); }
-
-// Neighbouring steps are alike, prompts are not: each prompt is looked at in every second step.
-int64_t TurnsFor(const SearchOptions& options, int64_t prompts) {
-  const bool needs_each = IsPaper(options) || options.choice.step_ranges == StepRangesKind::kEach;
-  return needs_each ? 1 : std::min<int64_t>(2, prompts);
-}
-
-bool WeighsErrors(const SearchOptions& options) {
-  return options.choice.objective == Objective::kBudget;
-}
-
-// Every layer is tried in whole steps: in as many as are a quarter of the calibration's own, and in
-// one at least.
-int64_t EveryWeighedStep(const GenerateRequest& request, int64_t judged_steps) {
-  const int64_t most =
-      CeilDiv(std::ssize(request.tasks) * request.config.steps, 4 * request.transformer.layers);
-  return CeilDiv(judged_steps, most);
-}
-
-// Of the request's transformer, and of its decoder for one video; only their ratio counts.
-struct VideoSeconds {
-  double step = 0, decode = 0;
-};
-VideoSeconds SecondsOf(const GenerateRequest& request) {
-  const ComputeRates rates = {.peak_gflops = 100, .attention_gflops = 75};
-  const GenerationConfig& config = request.config;
-  return {.step = EstimateStepSeconds(request.transformer,
-                                      {.tokens = VideoTokens(request.transformer, config),
-                                       .text_rows = config.text_rows,
-                                       .passes = config.Passes()},
-                                      rates, 1),
-          .decode = EstimateDecodeSeconds(ReadVaeConfig(request.folder.Config("vae")), config,
-                                          rates, Compute::kF32, 1)};
-}
-
-GenerateRequest AtSize(const GenerateRequest& request, const SearchOptions::Size& size) {
-  GenerateRequest other = request;
-  other.config.width = size.width;
-  other.config.height = size.height;
-  other.config.frames = size.frames;
-  return other;
-}
-
-int64_t CandidateCount(const SearchOptions& options) {
-  if (!LooksTwice(options)) return 1;
-  return options.choice.step_ranges == StepRangesKind::kAuto ? 4 : 2;
-}
 
 CalibrationSetup SetupOf(const GenerateRequest& request, const SearchOptions& options) {
   CalibrationSetup setup{.dense_steps = options.dense_steps,
@@ -223,14 +151,8 @@ class PatternSearch {
     return static_cast<double>(model_.layers *
                                judge_.Steps(EveryWeighedStep(request_, judge_.Steps())));
   }
-  // Of so many tasks, dense and with so many files.
-  double VideoSteps(const GenerateRequest& request, size_t tasks, int64_t files) const {
-    const VideoSeconds video = SecondsOf(request);
-    const auto sparse = static_cast<double>(files);
-    const double seconds =
-        video.step * static_cast<double>(request.config.steps) * (1 + kSparsePart * sparse) +
-        video.decode * (1 + sparse);
-    return static_cast<double>(tasks) * seconds / SecondsOf(request_).step;
+  double VideoStepsOf(const GenerateRequest& videos, size_t tasks, int64_t files) const {
+    return VideoSteps(videos, tasks, files, request_);
   }
 
   void ExpectStages() {
@@ -238,14 +160,15 @@ class PatternSearch {
     if (candidates > 1) {
       later_.Expect(kComparing, kSparsePart * static_cast<double>(candidates * judge_.Steps()));
       // One to three are near the best: then it is known how many.
-      later_.Expect(kChoosing, VideoSteps(request_, options_.choosing.size(), 2));
+      later_.Expect(kChoosing, VideoStepsOf(request_, options_.choosing.size(), 2));
     }
     later_.Expect(kWeighing, WeighedSteps());
     if (!options_.validation.empty()) {
-      later_.Expect(kValidating, VideoSteps(request_, JudgingTasks().size(), 1));
+      later_.Expect(kValidating,
+                    VideoStepsOf(request_, JudgingTasks(request_, options_).size(), 1));
       if (options_.other_size.frames > 0) {
-        later_.Expect(kOtherSize, VideoSteps(AtSize(request_, options_.other_size),
-                                             OtherSizeTasks().size(), 1));
+        later_.Expect(kOtherSize, VideoStepsOf(AtSize(request_, options_.other_size),
+                                               OtherSizeTasks(options_).size(), 1));
       }
     }
     run_.ExpectLater(later_.Steps());
@@ -493,7 +416,8 @@ class PatternSearch {
         finalists.push_back(all[i].file);
     }
     if (options_.choosing.empty() || finalists.size() < 2) return true;
-    later_.Expect(kChoosing, VideoSteps(request_, options_.choosing.size(), std::ssize(finalists)));
+    later_.Expect(kChoosing,
+                  VideoStepsOf(request_, options_.choosing.size(), std::ssize(finalists)));
     if (!MakeVideos(kChoosing, request_, options_.choosing, finalists, record_.choosing))
       return run_.Interrupted(fmt::format("while {}", kChoosing));
     const std::vector<ValidationResult>& results = record_.choosing.results;
@@ -551,33 +475,22 @@ class PatternSearch {
     return Validate(job, files, comm_, pool_, tools_, videos.results);
   }
 
-  // Videos of the validation, and some of the calibration's own.
-  std::vector<GenerateTask> JudgingTasks() const {
-    std::vector<GenerateTask> tasks = options_.validation;
-    tasks.insert(tasks.end(), request_.tasks.begin(), request_.tasks.begin() + OwnVideos());
-    return tasks;
-  }
-  int64_t OwnVideos() const { return std::min(kCalibrationVideos, std::ssize(request_.tasks)); }
-  std::vector<GenerateTask> OtherSizeTasks() const {
-    const std::vector<GenerateTask>& all = options_.validation;
-    return {all.begin(), all.begin() + std::min(kOtherSizeVideos, std::ssize(all))};
-  }
-
   void Judge(SearchOutcome& outcome) {
     if (options_.validation.empty()) return;
     if (comm_.rank() == 0 && found_) found_(outcome);
     run_.Save(state_);
     const std::vector<PatternFile> files = {outcome.file};
-    outcome.calibration_videos = static_cast<size_t>(OwnVideos());
-    if (!MakeVideos(kValidating, request_, JudgingTasks(), files, record_.validation)) {
+    outcome.calibration_videos = static_cast<size_t>(OwnVideos(request_));
+    if (!MakeVideos(kValidating, request_, JudgingTasks(request_, options_), files,
+                    record_.validation)) {
       outcome.interrupted = "interrupted while validating";
       return;
     }
     outcome.validation = record_.validation.results.front();
     KeepFrames(options_.validation.front(), outcome.validation, outcome);
     if (options_.other_size.frames == 0) return;
-    if (!MakeVideos(kOtherSize, AtSize(request_, options_.other_size), OtherSizeTasks(), files,
-                    record_.other_size)) {
+    if (!MakeVideos(kOtherSize, AtSize(request_, options_.other_size), OtherSizeTasks(options_),
+                    files, record_.other_size)) {
       outcome.interrupted = "interrupted while validating another size";
       return;
     }
@@ -653,42 +566,6 @@ class PatternSearch {
 };
 
 }  // namespace
-
-std::vector<HeadOption> OptionsFor(const SearchOptions& options) {
-  switch (options.choice.objective) {
-    case Objective::kPaper:
-      return PaperOptions(options.paper_density);
-    case Objective::kRelative:
-      return LadderOptions();
-    case Objective::kBudget:
-      return BudgetOptions();
-  }
-  EQ_CHECK(false);
-}
-
-SearchBytes CountSearchBytes(const GenerateRequest& request, const SearchOptions& options,
-                             int32_t ranks, int threads) {
-  const WanConfig& model = request.transformer;
-  const int64_t prompts = std::ssize(request.tasks);
-  const int64_t tokens = VideoTokens(model, request.config);
-  const int64_t at_once = IsPaper(options) ? prompts : 1;
-  const int64_t lanes = at_once * request.config.Passes() * model.heads;
-  const int64_t gathered = LaneGather::LaneBytes(tokens, model.head_dim);
-  const int64_t held = std::clamp<int64_t>(kRoundBytes / gathered, 1, CeilDiv(lanes, ranks));
-  const VelocityJudge judge(request, options.dense_steps, MassPrompts(options, prompts));
-  const int64_t recorded = (LooksTwice(options) ? 2 : 1) *
-                           ErrorTable::Bytes({.prompts = prompts,
-                                              .steps = request.config.steps - options.dense_steps,
-                                              .layers = model.layers,
-                                              .heads = model.heads,
-                                              .options = std::ssize(OptionsFor(options))});
-  return {.activations = at_once * CountRunBytes(request, 0, ranks, threads).activations,
-          .table = 2 * (recorded +
-                        AttentionMaps::Bytes(model.layers, model.heads,
-                                             CeilDiv(tokens, BlockGrid().block_tokens)) +
-                        judge.Bytes()),
-          .lanes = held * (gathered + HeadTrials::LaneBytes(tokens, model.head_dim))};
-}
 
 SearchOutcome RunSearch(const GenerateRequest& request, const Recipe& agreed,
                         const SearchOptions& options, Communicator& comm, int threads,
