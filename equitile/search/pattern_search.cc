@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -11,12 +10,12 @@
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
 #include "equitile/search/choice_record.h"
-#include "equitile/search/column_masses.h"
 #include "equitile/search/later_stages.h"
 #include "equitile/search/layer_trials.h"
-#include "equitile/search/row_sample.h"
+#include "equitile/search/pattern_candidates.h"
+#include "equitile/search/pattern_looks.h"
+#include "equitile/search/pattern_origin.h"
 #include "equitile/search/search_costs.h"
-#include "equitile/search/trial_source.h"
 #include "equitile/search/velocity_judge.h"
 #include "equitile/sparsity/pattern_masks.h"
 
@@ -72,16 +71,7 @@ class PatternSearch {
         found_(found),
         judge_(request, options.dense_steps, MassPrompts(options, std::ssize(request.tasks))),
         run_(request, agreed, SetupOf(request, options), comm, pool_, tools),
-        head_options_(OptionsFor(options)),
-        trials_({.grid = run_.token_grid(),
-                 .block_tokens = run_.grid().block_tokens,
-                 .heads = model_.heads,
-                 .options = head_options_},
-                pool_),
-        columns_(MakeColumnTable(model_.layers, model_.heads, run_.grid().KvBlocks())),
-        maps_(model_.layers, model_.heads, run_.grid().KvBlocks()),
-        table_(TableShape(run_.Prompts(), run_.SparseSteps())),
-        second_table_(TableShape(SecondPrompts(run_.Prompts()), run_.SparseSteps())) {}
+        looks_(request, options, run_, pool_) {}
 
   SearchOutcome Run() {
     SearchOutcome outcome;
@@ -89,18 +79,11 @@ class PatternSearch {
       outcome.interrupted = run_.Where();
       return outcome;
     }
-    speed_ = std::make_unique<SpeedModel>(run_.MeasuredMachine(),
-                                          SpeedPlace{.model = model_,
-                                                     .grid = run_.token_grid(),
-                                                     .block_tokens = run_.grid().block_tokens,
-                                                     .text_rows = request_.config.text_rows,
-                                                     .passes = request_.config.Passes(),
-                                                     .ranks = options_.for_ranks});
-    sigmas_ = run_.SparseSigmas();
-    CheckReach(*speed_);
+    looks_.Begin();
+    CheckReach(looks_.Speed());
     ExpectStages();
-    std::vector<CalibrationPass> passes = {MassesPass(), TrialsPass()};
-    if (LooksTwice(options_)) passes.push_back(SecondPass());
+    const std::vector<CalibrationPass> passes = looks_.Passes(
+        [this](int64_t prompt, const DenoiseStep& step) { judge_.Note(prompt, step); });
     if (!run_.Run(passes, state_) || !Choose(outcome)) {
       outcome.interrupted = run_.Where();
       return outcome;
@@ -109,43 +92,26 @@ class PatternSearch {
     outcome.seconds = record_.search_seconds;
     outcome.dense_seconds = run_.DenseSeconds();
     outcome.machine = run_.MeasuredMachine();
-    outcome.maps = maps_;
+    outcome.maps = looks_.maps();
     Judge(outcome);
     return outcome;
   }
 
  private:
-  ErrorTableShape TableShape(int64_t prompts, int64_t steps) const {
-    return {.prompts = prompts,
-            .steps = steps,
-            .layers = model_.layers,
-            .heads = model_.heads,
-            .options = std::ssize(head_options_),
-            .turns = TurnsFor(options_, prompts)};
-  }
-
   SourceState Parts() const {
     SourceState parts;
-    PutColumns(columns_, parts);
-    maps_.AddTo(parts);
+    looks_.AddTo(parts);
     judge_.AddTo(parts);
-    table_.AddTo(parts);
-    if (LooksTwice(options_)) second_table_.AddTo(parts, "second.");
     record_.AddTo(parts);
     return parts;
   }
   void Restore(const SourceState& parts) {
-    TakeColumns(parts, columns_);
-    maps_.Restore(parts);
+    looks_.Restore(parts);
     judge_.Restore(parts);
-    table_.Restore(parts);
-    if (LooksTwice(options_)) second_table_.Restore(parts, "second.");
     record_.Restore(parts);
   }
 
-  // --- The time that is left ---
-
-  // In dense steps.
+  // Here and below: what is left, in dense steps.
   double WeighedSteps() const {
     if (!WeighsErrors(options_) || judge_.Steps() == 0) return 0;
     return static_cast<double>(model_.layers *
@@ -191,142 +157,7 @@ class PatternSearch {
         dials.target_value, options_.dense_steps, most);
   }
 
-  CalibrationPass MassesPass() {
-    CalibrationPass pass;
-    pass.prompts = MassPrompts(options_, run_.Prompts());
-    pass.source = [this](const SourceContext& context, int64_t) {
-      return std::make_unique<ColumnMassSource>(context, options_.dense_steps, columns_, maps_);
-    };
-    pass.after_step = [this](int64_t prompt, const DenoiseStep& step) {
-      judge_.Note(prompt, step);
-    };
-    return pass;
-  }
-
-  // The paper's walk needs all prompts at once: what it chooses in a layer, all go on with.
-  CalibrationPass TrialsPass() {
-    CalibrationPass pass;
-    pass.group = IsPaper(options_) ? run_.Prompts() : 1;
-    pass.source = [this](const SourceContext& context, int64_t first) {
-      return MakeTrials(context, first, table_, nullptr);
-    };
-    pass.records = RecordsIn(table_);
-    pass.probe = [this](const SelfAttentionCall& call, const SourceContext& context) {
-      Probe(call, context);
-    };
-    return pass;
-  }
-
-  // Errors of a layer grow with what the layers before have left out: tried again with these
-  // sparse, as the first look has chosen.
-  CalibrationPass SecondPass() {
-    CalibrationPass pass;
-    pass.prompts = SecondPrompts(run_.Prompts());
-    pass.is_dense = false;
-    pass.source = [this](const SourceContext& context, int64_t first) {
-      if (first_file_ == nullptr) {
-        const Calibration calibration = CalibrationOf(table_);
-        first_file_ = std::make_shared<PatternFile>(
-            ToPatternFile(calibration, ChoosePattern(calibration, options_.choice)));
-      }
-      return MakeTrials(context, first, second_table_, first_file_);
-    };
-    pass.records = RecordsIn(second_table_);
-    pass.probe = [this](const SelfAttentionCall& call, const SourceContext& context) {
-      Probe(call, context);
-    };
-    return pass;
-  }
-
-  std::function<bool(int64_t first, int64_t step)> RecordsIn(const ErrorTable& table) const {
-    return [this, &table](int64_t first, int64_t step) {
-      return table.Has(first, step - options_.dense_steps);
-    };
-  }
-
-  void Probe(const SelfAttentionCall& call, const SourceContext& context) {
-    ErrorTable unused(TableShape(1, 1));
-    MakeTrials(context, 0, unused, nullptr)->MaskFor(call);
-  }
-
-  std::unique_ptr<MaskSource> MakeTrials(const SourceContext& context, int64_t first,
-                                         ErrorTable& table,
-                                         std::shared_ptr<const PatternFile> goes_on_with) {
-    TrialSourceOptions options{.dense_steps = options_.dense_steps,
-                               .first_prompt = first,
-                               .passes = request_.config.Passes(),
-                               .walks_by = std::nullopt,
-                               .goes_on_with = std::move(goes_on_with)};
-    if (IsPaper(options_)) options.walks_by = options_.choice.loss;
-    return std::make_unique<TrialSource>(context, trials_, columns_, options, table);
-  }
-
-  Calibration CalibrationOf(const ErrorTable& table) const {
-    return {.table = table,
-            .options = head_options_,
-            .columns = columns_,
-            .grid = run_.token_grid(),
-            .block_tokens = run_.grid().block_tokens,
-            .dense_steps = options_.dense_steps,
-            .sigmas = sigmas_,
-            .speed = *speed_};
-  }
-
-  struct Found {
-    std::string name;
-    PatternChoice choice;
-    PatternFile file;
-  };
-
-  Found Find(std::string name, const ErrorTable& table, const ChoiceDials& dials) const {
-    const Calibration calibration = CalibrationOf(table);
-    Found found{.name = std::move(name), .choice = ChoosePattern(calibration, dials), .file = {}};
-    found.file = ToPatternFile(calibration, found.choice);
-    return found;
-  }
-
-  // All that a budget might have chosen, each different from the others and as fast as the first:
-  // else the slowest would look best. An error holds by the table that a candidate was chosen from.
-  std::vector<Found> FindAll() const {
-    Found first = Find("first look", table_, options_.choice);
-    if (!LooksTwice(options_)) return {std::move(first)};
-    ChoiceDials dials = options_.choice;
-    Found second = Find("second look", second_table_, dials);
-    if (dials.target == TargetKind::kError) {
-      const bool first_is_slower = first.choice.speedup <= second.choice.speedup;
-      dials.target = TargetKind::kSpeedup;
-      dials.target_value = (first_is_slower ? first : second).choice.speedup;
-      if (first_is_slower) {
-        second = Find(second.name, second_table_, dials);
-      } else {
-        first = Find(first.name, table_, dials);
-      }
-    }
-    std::vector<Found> all;
-    const auto add = [&](Found found) {
-      for (const Found& other : all) {
-        if (other.file.ranges == found.file.ranges) return;
-      }
-      if (Holds(found.choice)) all.push_back(std::move(found));
-    };
-    ChoiceDials one_range = dials;
-    one_range.step_ranges = StepRangesKind::kOne;
-    const bool is_open = options_.choice.step_ranges == StepRangesKind::kAuto;
-    add(std::move(first));
-    if (is_open) add(Find("first look, one range", table_, one_range));
-    add(std::move(second));
-    if (is_open) add(Find("second look, one range", second_table_, one_range));
-    return all;
-  }
-
-  bool Holds(const PatternChoice& choice) const {
-    constexpr double kRounding = 1 + 1e-9;
-    return options_.choice.target != TargetKind::kError ||
-           options_.choice.objective != Objective::kBudget ||
-           choice.error <= kRounding * options_.choice.target_value;
-  }
-
-  static SearchCandidate CandidateOf(const Found& found) {
+  static SearchCandidate CandidateOf(const PatternCandidate& found) {
     return {.name = found.name,
             .density = found.choice.density,
             .speedup = found.choice.speedup,
@@ -337,14 +168,20 @@ class PatternSearch {
   // False: interrupted.
   bool Choose(SearchOutcome& outcome) {
     run_.Say("choosing");
-    std::vector<Found> all = FindAll();
+    std::vector<PatternCandidate> all =
+        FindCandidates(looks_.First(), looks_.Second(), options_.choice);
     if (all.size() > 1) {
       if (!RankByVelocity(all, outcome.candidates)) return false;
       if (!RankByVideos(all, outcome)) return false;
     }
     outcome.choice = std::move(all.front().choice);
     outcome.file = std::move(all.front().file);
-    FillHeader(outcome.choice, outcome.file);
+    FillHeader({.request = request_,
+                .agreed = recipe_,
+                .options = options_,
+                .grid = run_.grid(),
+                .machine = run_.MeasuredMachine()},
+               outcome.choice, outcome.file);
     NoteCandidates(outcome.candidates, outcome.file);
     return WeighErrors(outcome);
   }
@@ -370,9 +207,10 @@ class PatternSearch {
   }
 
   // Best first; false: interrupted.
-  bool RankByVelocity(std::vector<Found>& all, std::vector<SearchCandidate>& candidates) {
+  bool RankByVelocity(std::vector<PatternCandidate>& all,
+                      std::vector<SearchCandidate>& candidates) {
     std::vector<PatternFile> files;
-    for (const Found& found : all) files.push_back(found.file);
+    for (const PatternCandidate& found : all) files.push_back(found.file);
     std::vector<double>& errors = record_.candidate_errors;
     const uint64_t key = KeyOf(files);
     if (std::exchange(record_.candidates_key, key) != key) errors.clear();
@@ -397,7 +235,7 @@ class PatternSearch {
     std::iota(order.begin(), order.end(), size_t{0});
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return errors[a] < errors[b]; });
-    std::vector<Found> ranked;
+    std::vector<PatternCandidate> ranked;
     for (size_t i : order) {
       candidates.push_back(CandidateOf(all[i]));
       candidates.back().velocity_error = errors[i];
@@ -408,7 +246,7 @@ class PatternSearch {
   }
 
   // The candidate with the best videos comes first; false: interrupted.
-  bool RankByVideos(std::vector<Found>& all, SearchOutcome& outcome) {
+  bool RankByVideos(std::vector<PatternCandidate>& all, SearchOutcome& outcome) {
     std::vector<SearchCandidate>& candidates = outcome.candidates;
     std::vector<PatternFile> finalists;
     for (size_t i = 0; i < std::min(kFinalists, all.size()); ++i) {
@@ -497,50 +335,6 @@ class PatternSearch {
     outcome.other_size = record_.other_size.results.front();
   }
 
-  // Of all products of all steps, dense ones among them.
-  double FlopReduction(const PatternFile& file) const {
-    const GenerationConfig& config = request_.config;
-    const WanFlops dense = CountWanFlops(model_, run_.grid().q_tokens, config.text_rows);
-    const double sparse_part =
-        static_cast<double>(run_.SparseSteps()) / static_cast<double>(config.steps);
-    const double saved = sparse_part * (1 - file.density) * dense.self_attention;
-    return dense.Total() / (dense.Total() - saved);
-  }
-
-  void FillHeader(const PatternChoice& choice, PatternFile& file) {
-    const std::string fingerprint = recipe_.Text("model_fingerprint");
-    std::from_chars(fingerprint.data(), fingerprint.data() + fingerprint.size(), file.model, 16);
-    for (const GenerateTask& task : request_.tasks) {
-      file.prompts.push_back(task.prompt);
-      file.seeds.push_back(static_cast<int64_t>(task.seed));
-    }
-    const ChoiceDials& dials = options_.choice;
-    file.objective = ObjectiveName(dials.objective);
-    const int64_t rows = run_.grid().QBlocks();
-    const Machine& machine = run_.MeasuredMachine();
-    file.dials = {{"steps", static_cast<double>(request_.config.steps)},
-                  {"dense_steps", static_cast<double>(options_.dense_steps)},
-                  {"flow_shift", request_.config.flow_shift},
-                  {"for_ranks", options_.for_ranks},
-                  {"rows", static_cast<double>(SampledRows(rows)) / static_cast<double>(rows)},
-                  {"turns", static_cast<double>(table_.shape().turns)},
-                  {"kernel_gflops", machine.kernel.front().gflops},
-                  {"kernel_row_seconds", machine.kernel.front().row_seconds},
-                  {"peak_gflops", machine.peak_gflops},
-                  {"error", choice.error},
-                  {"error_deviation", choice.error_deviation},
-                  {"flop_reduction", FlopReduction(file)},
-                  {"step_agreement", choice.step_agreement},
-                  {"prompt_agreement", choice.prompt_agreement}};
-    if (dials.objective == Objective::kBudget) {
-      file.dials[fmt::format("target_{}", TargetName(dials.target))] = dials.target_value;
-    } else {
-      file.dials["lambda"] = dials.loss.lambda;
-      file.dials["epsilon"] = dials.loss.epsilon;
-    }
-    if (IsPaper(options_)) file.dials["mode_density"] = options_.paper_density;
-  }
-
   const GenerateRequest& request_;
   const Recipe& recipe_;
   const SearchOptions& options_;
@@ -553,14 +347,7 @@ class PatternSearch {
                                 .set = [this](const SourceState& parts) { Restore(parts); }};
   VelocityJudge judge_;
   CalibrationRun run_;
-  std::vector<HeadOption> head_options_;
-  HeadTrials trials_;
-  ColumnTable columns_;
-  AttentionMaps maps_;
-  ErrorTable table_, second_table_;  // of the first and the second look
-  std::unique_ptr<SpeedModel> speed_;
-  std::vector<float> sigmas_;                // of the table's steps
-  std::shared_ptr<PatternFile> first_file_;  // what the second look goes on with
+  PatternLooks looks_;
   ChoiceRecord record_;
   LaterStages later_;
 };
