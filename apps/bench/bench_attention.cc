@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "apps/bench/attention_workload.h"
+#include "apps/bench/bench_output.h"
+#include "apps/bench/checked_turns.h"
 #include "apps/bench/combinations.h"
-#include "apps/bench/peak_timing.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
-#include "apps/cli/progress.h"
 #include "apps/cli/table.h"
 #include "equitile/base/error.h"
 #include "equitile/base/topology.h"
@@ -125,9 +125,9 @@ class AttentionBench {
   }
 
   Table Run() {
-    Progress progress("bench attention");
+    CheckedTurns turns("bench attention", settings_.size());
     for (const std::vector<size_t>& group : AlikeBut(&Setting::compute, settings_))
-      RunInTurns(group, progress);
+      RunGroup(group, turns);
     for (size_t i = 0; i < settings_.size(); ++i) AddRow(settings_[i], results_[i]);
     return std::move(table_);
   }
@@ -144,10 +144,9 @@ class AttentionBench {
   }
 
   // Settings that differ in their arithmetic only.
-  void RunInTurns(const std::vector<size_t>& group, Progress& progress) {
+  void RunGroup(const std::vector<size_t>& group, CheckedTurns& turns) {
     const Setting& setting = settings_[group[0]];
-    const auto total = static_cast<int64_t>(settings_.size());
-    progress.Report(done_, total, "numbers and their check");
+    turns.Prepare();
     const BlockMask mask = Mask(setting);
     ThreadPool pool(static_cast<int>(setting.threads));
     AttentionWorkload::Options workload_options = {.head_dim = setting.head_dim,
@@ -165,18 +164,10 @@ class AttentionBench {
       workload.Use(ParseCompute(settings_[group[i]].compute));
       Attention(workload.Args(), pool, workspace);
     };
-    for (size_t i = 0; i < group.size(); ++i) {
-      run(i);
-      results_[group[i]].error = workload.Check(pool);
-    }
-    const auto count = static_cast<int64_t>(group.size());
+    const auto check = [&](size_t i) { results_[group[i]].error = workload.Check(pool); };
     const std::vector<PeakTiming> timings =
-        TimeInTurnsBesidePeak(pool, group.size(), run, [&](int64_t round, int64_t rounds) {
-          progress.Report(
-              done_ * rounds + round * count, total * rounds,
-              fmt::format("head_dim {}, density {:.2f}", setting.head_dim, mask.Density()));
-        });
-    done_ += count;
+        turns.Time(pool, group.size(), run, check,
+                   fmt::format("head_dim {}, density {:.2f}", setting.head_dim, mask.Density()));
     for (size_t i = 0; i < group.size(); ++i) {
       Result& result = results_[group[i]];
       result.timing = timings[i];
@@ -214,7 +205,6 @@ class AttentionBench {
   const Options& options_;
   const std::vector<Setting>& settings_;
   std::vector<Result> results_{settings_.size()};
-  int64_t done_ = 0;  // settings
   std::unique_ptr<FileMask> file_;
   Table table_{{{"target"},
                 {"threads"},
@@ -279,11 +269,7 @@ void RegisterBenchAttention(CLI::App& parent) {
     CheckValues(*options);
     const std::vector<Setting> settings = Combinations(app, *flags);
     const Table table = AttentionBench(app, *options, settings).Run();
-    if (options->json) {
-      PrintJson(table.ToJson());
-    } else {
-      fmt::print("{}", table.ToText(Terminal::Of(stdout)));
-    }
+    PrintTable(table, options->json);
   });
 }
 

@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "apps/bench/bench_output.h"
+#include "apps/bench/checked_turns.h"
 #include "apps/bench/combinations.h"
-#include "apps/bench/peak_timing.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
-#include "apps/cli/progress.h"
 #include "apps/cli/table.h"
-#include "apps/cli/terminal.h"
 #include "equitile/base/error.h"
 #include "equitile/base/rng.h"
 #include "equitile/base/topology.h"
@@ -165,9 +164,9 @@ class LinearBench {
       : options_(options), settings_(settings) {}
 
   Table Run() {
-    Progress progress("bench linear");
+    CheckedTurns turns("bench linear", settings_.size());
     for (const std::vector<size_t>& group : AlikeBut(&Setting::compute, settings_))
-      RunInTurns(group, progress);
+      RunGroup(group, turns);
     for (size_t i = 0; i < settings_.size(); ++i) AddRow(settings_[i], results_[i]);
     return std::move(table_);
   }
@@ -180,10 +179,9 @@ class LinearBench {
   };
 
   // Settings that differ in their arithmetic only.
-  void RunInTurns(const std::vector<size_t>& group, Progress& progress) {
+  void RunGroup(const std::vector<size_t>& group, CheckedTurns& turns) {
     const Setting& setting = settings_[group[0]];
-    const auto total = static_cast<int64_t>(settings_.size());
-    progress.Report(done_, total, "numbers and their check");
+    turns.Prepare();
     ThreadPool pool(static_cast<int>(setting.threads));
     const auto seed = static_cast<uint64_t>(options_.seed);
     Layer layer(setting, seed, pool);
@@ -194,22 +192,16 @@ class LinearBench {
       layer.Use(packed[i]);
       Linear(layer.Args(), pool, workspace);
     };
-    for (size_t i = 0; i < group.size(); ++i) {
-      run(i);
-      const Layer::Check check = results_[group[i]].check = layer.CheckOutput(seed);
-      if (!(check.fraction <= 1.0)) {
-        throw Error(
-            "{} tokens, {} -> {}: error {:.2g}, tolerance {:.2g}; a wrong answer is not timed",
-            setting.tokens, setting.in, setting.out, check.max_error, check.tolerance);
-      }
-    }
-    const auto count = static_cast<int64_t>(group.size());
+    const auto check = [&](size_t i) {
+      const Layer::Check found = results_[group[i]].check = layer.CheckOutput(seed);
+      if (found.fraction <= 1.0) return;
+      throw Error(
+          "{} tokens, {} -> {}: error {:.2g}, tolerance {:.2g}; a wrong answer is not timed",
+          setting.tokens, setting.in, setting.out, found.max_error, found.tolerance);
+    };
     const std::vector<PeakTiming> timings =
-        TimeInTurnsBesidePeak(pool, group.size(), run, [&](int64_t round, int64_t rounds) {
-          progress.Report(done_ * rounds + round * count, total * rounds,
-                          fmt::format("{} -> {}", setting.in, setting.out));
-        });
-    done_ += count;
+        turns.Time(pool, group.size(), run, check,
+                   fmt::format("{} -> {}", setting.in, setting.out));
     for (size_t i = 0; i < group.size(); ++i) {
       results_[group[i]].timing = timings[i];
       results_[group[i]].speedup = timings[0].least / timings[i].least;
@@ -239,7 +231,6 @@ class LinearBench {
   const Options& options_;
   const std::vector<Setting>& settings_;
   std::vector<Result> results_{settings_.size()};
-  int64_t done_ = 0;  // settings
   Table table_{{{"target"},
                 {"threads"},
                 {"tokens"},
@@ -298,11 +289,7 @@ void RegisterBenchLinear(CLI::App& parent) {
     if (in->empty()) (*flags)[pair_flag].option = out;  // whichever of the two was given
     const std::vector<Setting> settings = Combinations(app, *flags);
     const Table table = LinearBench(*options, settings).Run();
-    if (options->json) {
-      PrintJson(table.ToJson());
-    } else {
-      fmt::print("{}", table.ToText(Terminal::Of(stdout)));
-    }
+    PrintTable(table, options->json);
   });
 }
 

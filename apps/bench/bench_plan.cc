@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "apps/bench/bench_output.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
 #include "apps/cli/table.h"
@@ -88,11 +89,7 @@ void RunBench(const BenchPlanOptions& options) {
                  Cell(best.score.imbalance.rho, 4)});
     }
   }
-  if (options.json) {
-    PrintJson(table.ToJson());
-  } else {
-    fmt::print("{}", table.ToText(Terminal::Of(stdout)));
-  }
+  PrintTable(table, options.json);
 }
 
 }  // namespace

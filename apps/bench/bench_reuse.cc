@@ -1,9 +1,8 @@
 // `equitile bench reuse`: how often a changing mask is worth a new plan, and what that leaves of
 // the balance.
-#include <fmt/format.h>
-
 #include <memory>
 
+#include "apps/bench/bench_output.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/flags.h"
 #include "apps/cli/table.h"
@@ -63,11 +62,7 @@ void Run(const Request& request) {
                Cell(report.rho_before, 4), Cell(report.rho_after, 4), Cell(attention, 5),
                Cell(report.seconds, 5)});
   }
-  if (request.json) {
-    PrintJson(table.ToJson());
-  } else {
-    fmt::print("{}", table.ToText(Terminal::Of(stdout)));
-  }
+  PrintTable(table, request.json);
 }
 
 }  // namespace
