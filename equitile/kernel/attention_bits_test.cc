@@ -12,6 +12,7 @@
 namespace equitile {
 namespace {
 
+using testing::ExpectSame;
 using testing::LaidOut;
 using testing::Layout;
 using testing::PackedStrips;
@@ -42,13 +43,7 @@ const ProblemOptions kProblems[] = {
      .out_layout = Layout::kPadded},
 };
 
-class AttentionBits : public testing::TargetTest {
- protected:
-  static void ExpectSame(const ResultBits& got, const ResultBits& want, const std::string& what) {
-    EXPECT_TRUE(got.out == want.out) << what << ": output differs";
-    EXPECT_TRUE(got.lse == want.lse) << what << ": log-sum-exp differs";
-  }
-};
+class AttentionBits : public testing::TargetTest {};
 
 TEST_P(AttentionBits, AnyNumberOfThreads) {
   for (const ProblemOptions& options : kProblems) {
@@ -63,15 +58,8 @@ TEST_P(AttentionBits, RowsOneByOne) {
   for (const ProblemOptions& options : kProblems) {
     Problem problem(options);
     const ResultBits want = problem.Bits();
-    const AttentionRows all = problem.rows;
-    for (int64_t row = 0; row < all.Count(); ++row) {
-      const auto [lane, q_block] = all.rows[static_cast<size_t>(row)];
-      problem.rows = AttentionRows();
-      problem.rows.Add(lane, q_block, all.KvBlocks(row));
-      problem.Run(1);
-    }
-    EXPECT_TRUE(problem.out.Bytes() == want.out);
-    EXPECT_EQ(std::memcmp(problem.lse.data(), want.lse.data(), problem.lse.size() * 4), 0);
+    problem.RunRowByRow();
+    ExpectSame(problem.Written(), want, "row by row");
   }
 }
 
@@ -99,17 +87,8 @@ class EqualLists {
   }
 
   ResultBits RowByRow() {
-    const AttentionRows all = problem.rows;
-    for (int64_t row = 0; row < all.Count(); ++row) {
-      const auto [lane, q_block] = all.rows[static_cast<size_t>(row)];
-      problem.rows = AttentionRows();
-      problem.rows.Add(lane, q_block, all.KvBlocks(row));
-      problem.Run(1);
-    }
-    problem.rows = all;
-    ResultBits bits = {problem.out.Bytes(), std::vector<uint32_t>(problem.lse.size())};
-    std::memcpy(bits.lse.data(), problem.lse.data(), problem.lse.size() * sizeof(float));
-    return bits;
+    problem.RunRowByRow();
+    return problem.Written();
   }
 
   Problem problem;

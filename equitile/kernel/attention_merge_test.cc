@@ -32,15 +32,7 @@ TEST_P(MergeTest, PartsAreTheWhole) {
       std::vector<float> out(static_cast<size_t>(floats), 0.0f),
           lse(problem.lse.size(), -kInfinity);
       for (int part = 0; part < parts; ++part) {
-        problem.rows = AttentionRows();
-        for (int64_t row = 0; row < whole.Count(); ++row) {
-          std::vector<int32_t> kept;
-          for (int32_t block : whole.KvBlocks(row)) {
-            if (block % parts == part) kept.push_back(block);
-          }
-          const auto [lane, q_block] = whole.rows[static_cast<size_t>(row)];
-          problem.rows.Add(lane, q_block, kept);
-        }
+        problem.rows = testing::PartOf(whole, part, parts);
         problem.Run();
         for (int64_t lane = 0; lane < 2; ++lane) {
           std::vector<float> partial;

@@ -156,15 +156,7 @@ TEST_P(AttentionOutput, MergesParts) {
     std::vector<float> out(lanes * static_cast<size_t>(tokens * dims), 0.0f);
     std::vector<float> lse(lanes * static_cast<size_t>(tokens), -kInfinity);
     for (int part = 0; part < kParts; ++part) {
-      problem.rows = AttentionRows();
-      for (int64_t row = 0; row < whole.Count(); ++row) {
-        std::vector<int32_t> kept;  // nothing, for some
-        for (int32_t block : whole.KvBlocks(row)) {
-          if (block % kParts == part) kept.push_back(block);
-        }
-        const auto [lane, q_block] = whole.rows[static_cast<size_t>(row)];
-        problem.rows.Add(lane, q_block, kept);
-      }
+      problem.rows = testing::PartOf(whole, part, kParts);
       Run(problem.args, outputs.Table(true));
       problem.Run();
       for (int64_t lane = 0; lane < options.lanes.Count(); ++lane) {

@@ -13,10 +13,12 @@
 namespace equitile {
 namespace {
 
+using testing::ExpectSame;
 using testing::kLayouts;
 using testing::LaidOut;
 using testing::MatchesReference;
 using testing::PackedStrips;
+using testing::PartOf;
 using testing::Problem;
 using testing::ProblemOptions;
 using testing::ResultBits;
@@ -79,23 +81,11 @@ class GivenMeans {
   std::vector<LaneMeans> means_;
 };
 
-class AttentionTail : public testing::TargetTest {
- protected:
-  static void ExpectSame(const ResultBits& got, const ResultBits& want, const std::string& what) {
-    EXPECT_TRUE(got.out == want.out) << what << ": output differs";
-    EXPECT_TRUE(got.lse == want.lse) << what << ": log-sum-exp differs";
-  }
-};
+class AttentionTail : public testing::TargetTest {};
 
 void ExpectRight(const ProblemOptions& options, int64_t every = 1, bool all = true) {
   TailProblem problem(options, all);
-  problem.Run();
-  EXPECT_TRUE(MatchesReference(problem, every))
-      << "head_dim " << options.head_dim << ", " << options.grid.q_tokens << " x "
-      << options.grid.kv_tokens << " tokens, block " << options.grid.block_tokens << ", "
-      << options.lanes.batch << " x " << options.lanes.heads << " lanes, density "
-      << options.density << ", seed " << options.seed;
-  EXPECT_TRUE(problem.out.OutsideUntouched());
+  testing::ExpectRight(problem, every);
 }
 
 TEST_P(AttentionTail, HeadDims) {
@@ -241,13 +231,7 @@ TEST_P(AttentionTail, SameBitsOnAnyThreadsAndRowByRow) {
     const ResultBits want = problem.Bits(1);
     for (int threads : {2, 3, 8})
       ExpectSame(problem.Bits(threads), want, std::to_string(threads) + " threads");
-    const AttentionRows all = problem.rows;
-    for (int64_t row = 0; row < all.Count(); ++row) {
-      const auto [lane, q_block] = all.rows[static_cast<size_t>(row)];
-      problem.rows = AttentionRows();
-      problem.rows.Add(lane, q_block, all.KvBlocks(row));
-      problem.Run(1);
-    }
+    problem.RunRowByRow();
     EXPECT_TRUE(problem.out.Bytes() == want.out) << "row by row";
   }
 }
@@ -261,11 +245,7 @@ TEST_P(AttentionTail, SameBitsOfRowsWithEqualLists) {
   for (int64_t q_block = 0; q_block <= 70; ++q_block) all.Add(0, q_block, lists[q_block / 9 % 3]);
   problem.rows = all;
   const ResultBits together = problem.Bits(1);
-  for (int64_t row = 0; row < all.Count(); ++row) {
-    problem.rows = AttentionRows();
-    problem.rows.Add(0, row, all.KvBlocks(row));
-    problem.Run(1);
-  }
+  problem.RunRowByRow();
   EXPECT_TRUE(problem.out.Bytes() == together.out);
 }
 
@@ -373,15 +353,7 @@ TEST_P(AttentionTail, OfRowsInParts) {
   }
   std::vector<float> out(2 * 75 * 24), lse(problem.lse.size(), -kInfinity);
   for (int part : {0, 1}) {
-    problem.rows = AttentionRows();
-    for (int64_t row = 0; row < whole.Count(); ++row) {
-      std::vector<int32_t> kept;
-      for (int32_t block : whole.KvBlocks(row)) {
-        if (block % 2 == part) kept.push_back(block);
-      }
-      const auto [lane, q_block] = whole.rows[static_cast<size_t>(row)];
-      problem.rows.Add(lane, q_block, kept);
-    }
+    problem.rows = PartOf(whole, part, 2);
     problem.args.tails = {};
     if (part == 0) problem.args.tails = {.lanes = problem.tails, .means = {}, .kept = &mask};
     problem.Run();

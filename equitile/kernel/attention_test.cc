@@ -22,13 +22,7 @@ class AttentionTest : public testing::TargetTest {};
 
 void ExpectRight(const ProblemOptions& options, int64_t every = 1) {
   Problem problem(options);
-  problem.Run();
-  EXPECT_TRUE(MatchesReference(problem, every))
-      << "head_dim " << options.head_dim << ", " << options.grid.q_tokens << " x "
-      << options.grid.kv_tokens << " tokens, block " << options.grid.block_tokens << ", "
-      << options.lanes.batch << " x " << options.lanes.heads << " lanes, density "
-      << options.density << ", seed " << options.seed;
-  EXPECT_TRUE(problem.out.OutsideUntouched());
+  testing::ExpectRight(problem, every);
 }
 
 TEST_P(AttentionTest, HeadDims) {

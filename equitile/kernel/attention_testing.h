@@ -166,6 +166,20 @@ class Problem {
     Attention(args, pool, workspace);
   }
 
+  // The same with a call per row.
+  void RunRowByRow() {
+    const AttentionRows all = rows;
+    for (int64_t row = 0; row < all.Count(); ++row) {
+      const auto [lane, q_block] = all.rows[static_cast<size_t>(row)];
+      rows = AttentionRows();
+      rows.Add(lane, q_block, all.KvBlocks(row));
+      Run(1);
+    }
+    rows = all;
+  }
+  // What these have written.
+  ResultBits Written() const { return BitsOf(out, lse); }
+
   // What `changed` gives, in a fresh output.
   ResultBits Bits(AttentionArgs changed, int threads = 2) const {
     LaidOut fresh(options.out, options.out_layout, out.view().shape());
@@ -175,9 +189,7 @@ class Problem {
     ThreadPool pool(threads);
     Workspace workspace;
     Attention(changed, pool, workspace);
-    ResultBits bits = {fresh.Bytes(), std::vector<uint32_t>(lse.size())};
-    std::memcpy(bits.lse.data(), fresh_lse.data(), fresh_lse.size() * sizeof(float));
-    return bits;
+    return BitsOf(fresh, fresh_lse);
   }
   ResultBits Bits(int threads = 2) const { return Bits(args, threads); }
 
@@ -194,6 +206,11 @@ class Problem {
   AttentionArgs args;
 
  private:
+  static ResultBits BitsOf(const LaidOut& out, const std::vector<float>& lse) {
+    ResultBits bits = {out.Bytes(), std::vector<uint32_t>(lse.size())};
+    std::memcpy(bits.lse.data(), lse.data(), lse.size() * sizeof(float));
+    return bits;
+  }
   static AttentionRows RandomRows(const ProblemOptions& o) {
     if (o.density >= 1.0f) return AttentionRows::Dense(o.lanes, o.grid);
     AttentionRows rows;
@@ -211,6 +228,21 @@ class Problem {
     return rows;
   }
 };
+
+// Of the blocks of each row those whose numbers leave `part` when divided by `parts`: for some rows
+// none.
+inline AttentionRows PartOf(const AttentionRows& whole, int part, int parts) {
+  AttentionRows rows;
+  for (int64_t row = 0; row < whole.Count(); ++row) {
+    std::vector<int32_t> kept;
+    for (int32_t block : whole.KvBlocks(row)) {
+      if (block % parts == part) kept.push_back(block);
+    }
+    const auto [lane, q_block] = whole.rows[static_cast<size_t>(row)];
+    rows.Add(lane, q_block, kept);
+  }
+  return rows;
+}
 
 // Packed strips of one of the three, as they would come from another rank.
 class PackedStrips {
@@ -274,6 +306,23 @@ inline ::testing::AssertionResult MatchesReference(const Problem& problem, int64
                            : args.out.Load(args.lanes.BatchOf(row.lane), worst.token,
                                            args.lanes.HeadOf(row.lane), worst.dim))
          << ", off by " << worst.worst_fraction << " times the tolerance of " << worst.tolerance;
+}
+
+// Runs it: the result is that of the reference, and nothing else is written.
+inline void ExpectRight(Problem& problem, int64_t every = 1) {
+  problem.Run();
+  const ProblemOptions& options = problem.options;
+  EXPECT_TRUE(MatchesReference(problem, every))
+      << "head_dim " << options.head_dim << ", " << options.grid.q_tokens << " x "
+      << options.grid.kv_tokens << " tokens, block " << options.grid.block_tokens << ", "
+      << options.lanes.batch << " x " << options.lanes.heads << " lanes, density "
+      << options.density << ", seed " << options.seed;
+  EXPECT_TRUE(problem.out.OutsideUntouched());
+}
+
+inline void ExpectSame(const ResultBits& got, const ResultBits& want, const std::string& what) {
+  EXPECT_TRUE(got.out == want.out) << what << ": output differs";
+  EXPECT_TRUE(got.lse == want.lse) << what << ": log-sum-exp differs";
 }
 
 }  // namespace equitile::testing
