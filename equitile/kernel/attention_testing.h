@@ -152,9 +152,12 @@ class Problem {
             .v = ConstView(v.view()),
             .q_order = {},
             .kv_order = {},
+            .k_center = {},
             .bias = {},
+            .tails = {},
             .out = out.view(),
             .lse = lse.data(),
+            .out_strips = {},
             .poll = {}};
   }
   Problem(const Problem&) = delete;

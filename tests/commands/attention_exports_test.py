@@ -1,18 +1,14 @@
 """What `generate` writes and measures beside the video: masks that give the same bits again, exact masses, the mass that masks hold;
 none of it changes a bit."""
-import hashlib
 import json
-import pathlib
 import re
 
 import numpy as np
 import pytest
 import sparse_attention_test as sparse
+from made_videos import MINI, THREE_BLOCKS, latents, sha256
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
-FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 128, "-H", 96, "--video-frames", 9,
-         "--steps", 3]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
+FLAGS = [*THREE_BLOCKS, "--steps", 3]
 STEPS, LAYERS, LANES = 3, 6, 12
 
 
@@ -22,12 +18,6 @@ def generate(equitile):
         return equitile("generate", *FLAGS, *args, EQUITILE_MODEL=str(MINI))
 
     return run
-
-
-def latents(generate, tmp_path, *args):
-    outcome = generate("--save-latents", "a.st", *args)
-    assert outcome.code == 0, outcome.err
-    return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest()
 
 
 def calls(folder):
@@ -63,7 +53,7 @@ def test_masks_of_a_run_that_skipped_steps_give_the_same_bits_again(equitile, tm
         outcome = equitile("generate", *FLAGS[:-1], steps, "--save-latents", "a.st", "--perf-dump-path", "perf.json", *args,
                            EQUITILE_MODEL=str(MINI))
         assert outcome.code == 0, outcome.err
-        return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest(), json.loads((tmp_path / "perf.json").read_text())["steps_skipped"]
+        return sha256(tmp_path / "a.st"), json.loads((tmp_path / "perf.json").read_text())["steps_skipped"]
 
     cache = ["--cache", "easy:0.5"]
     for dense in 5, 1:  # 5: more dense steps than a cache computes anyway
@@ -100,7 +90,7 @@ def test_measured_mass_is_what_exported_masses_and_masks_say(generate, tmp_path)
     plain = latents(generate, tmp_path, *flags)
     outcome = generate("--save-latents", "a.st", *flags, "--measure-mass=3", "--export-masses", "w", "--export-masks", "m")
     assert outcome.code == 0, outcome.err
-    assert hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest() == plain
+    assert sha256(tmp_path / "a.st") == plain
     perf = json.loads((tmp_path / "perf.json").read_text())
     masses, masks = calls(tmp_path / "w"), calls(tmp_path / "m")
     weights = np.array([64, 64, 16]) / 144

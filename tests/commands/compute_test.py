@@ -1,19 +1,16 @@
 """--compute: what it refuses, that it is recorded and compared, and that integers give the same bits on any ranks and threads and
 through --resume, close to f32's."""
-import hashlib
 import json
 import math
 import os
-import pathlib
 import shutil
 import subprocess
 import time
 
 import numpy as np
 import pytest
+from made_videos import MINI, made, sha256
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
 SMALL = ["-W", 64, "-H", 48, "--video-frames", 5]
 INTEGERS = ["attention=int16,linear=int16,vae=int16,text=int16", "attention=int8,linear=int8,vae=int16,text=int16"]  # int16, int8
 
@@ -21,15 +18,6 @@ INTEGERS = ["attention=int16,linear=int16,vae=int16,text=int16", "attention=int8
 @pytest.fixture
 def generate(equitile):
     return lambda *args, steps=2: equitile("generate", "-m", MINI, "-p", "a star", *SMALL, "--steps", steps, *args)
-
-
-def made(outcome):
-    assert outcome.code == 0, outcome.err
-    return outcome
-
-
-def sha256(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
 
 def latents(path):

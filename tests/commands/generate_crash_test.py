@@ -1,6 +1,5 @@
 """`equitile generate` after kill -9, Ctrl-C and full disks: nothing half-written, and --resume goes on to the same bits."""
 import errno
-import hashlib
 import json
 import os
 import pathlib
@@ -11,31 +10,20 @@ import subprocess
 import time
 
 import pytest
+from made_videos import MINI, MPIRUN, ROOT, made, needs_mpirun, sha256
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
 PROMPT = "a red circle bounces on a black background"
 SMALL = ["-t", 1, "-W", 64, "-H", 48, "--video-frames", 5, "--steps", 2]
 # Many short steps, so that there is always one to be killed in.
 LONG = ["-W", 64, "-H", 64, "--video-frames", 5, "--steps", 25, "--checkpoint-every", 1, "-t", 1, "-s", 3]
 # Hardly any steps, but many frames.
 CLIP = ["-t", 1, "-W", 64, "-H", 64, "--video-frames", 41, "--steps", 1, "-s", 3]
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
-needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
-
-
-def sha256(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+ON_TWO = [*MPIRUN, "-n", "2"]
 
 
 @pytest.fixture
 def generate(equitile):
     return lambda *args, prompt=PROMPT: equitile("generate", "-m", MINI, "-p", prompt, *args)
-
-
-def made(outcome):
-    assert outcome.code == 0, outcome.err
-    return outcome
 
 
 @pytest.fixture
@@ -147,9 +135,9 @@ def strike_second_rank(mpirun, number):
 @needs_mpirun
 def test_one_rank_is_killed(generate, start, tmp_path):
     made(generate("-o", "whole.mp4", *LONG))
-    strike(lambda: start("-o", "a.mp4", *LONG, launcher=MPIRUN), (tmp_path / "a.mp4.ckpt").exists,
+    strike(lambda: start("-o", "a.mp4", *LONG, launcher=ON_TWO), (tmp_path / "a.mp4.ckpt").exists,
            lambda mpirun: strike_second_rank(mpirun, signal.SIGKILL), tmp_path / "a.mp4")
-    again = start("-o", "a.mp4", "--resume", *LONG, launcher=MPIRUN)
+    again = start("-o", "a.mp4", "--resume", *LONG, launcher=ON_TWO)
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0, err
     assert json.loads((tmp_path / "a.mp4.json").read_text())["run"]["first_step"] > 0
@@ -171,7 +159,7 @@ def test_interrupt_writes_a_checkpoint_and_says_how_to_go_on(generate, start, tm
 def test_ctrl_c_under_mpirun_says_how_to_go_on(generate, start, tmp_path):
     """mpirun kills its processes a second after it has told them: no time to end in order."""
     longer = ["100" if word == 25 else word for word in LONG]  # mpirun takes its time to pass the signal on
-    code, out, err = strike(lambda: start("-o", "a.mp4", *longer, launcher=MPIRUN), (tmp_path / "a.mp4.ckpt").exists, interrupt,
+    code, out, err = strike(lambda: start("-o", "a.mp4", *longer, launcher=ON_TWO), (tmp_path / "a.mp4.ckpt").exists, interrupt,
                             tmp_path / "a.mp4")
     said = [line for line in err.splitlines() if line.startswith("equitile: interrupted")]
     how = [line for line in said if "go on with: mpirun -n 2 " in line]
@@ -185,7 +173,7 @@ def test_ctrl_c_under_mpirun_says_how_to_go_on(generate, start, tmp_path):
 def test_interrupted_while_frames_are_decoded(generate, start, tmp_path, how):
     flags = {"ranks as threads": ["--ranks", 3], "tiles": ["--vae-tiling", "--ranks", 2]}.get(how, [])
     made(generate("-o", "whole.mp4", *CLIP, *flags))
-    launcher = MPIRUN if how == "mpirun" else []
+    launcher = ON_TWO if how == "mpirun" else []
     # Of processes, one is told; the others end with it.
     blow = interrupt if how != "mpirun" else lambda mpirun: strike_second_rank(mpirun, signal.SIGTERM)
     code, out, err = strike(lambda: start("-o", "a.mp4", *CLIP, *flags, launcher=launcher), frames_are_written(tmp_path), blow,

@@ -1,34 +1,20 @@
 """What decides the bits of a video is recorded, compared and agreed on; what cannot work is said before the first step."""
-import hashlib
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from made_videos import MINI, MPIRUN, made, needs_mpirun, sha256
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
 SMALL = ["-t", 1, "-W", 64, "-H", 48, "--video-frames", 5, "--steps", 2]
 GRID = [2, 3, 4]  # of SMALL's tokens: frames, height, width
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
-needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
-
-
-def sha256(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
 
 @pytest.fixture
 def generate(equitile):
     return lambda *args, model=MINI: equitile("generate", "-m", model, "-p", "a star", *args)
-
-
-def made(outcome):
-    assert outcome.code == 0, outcome.err
-    return outcome
 
 
 def write_mask(path, **description):

@@ -1,35 +1,22 @@
 """The recipe of `equitile generate`: files of flags, what --from repeats, what --resume compares, what ranks agree on. Small videos of
 wan-mini; nothing here depends on what its weights draw."""
-import hashlib
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from made_videos import MINI, MPIRUN, made, needs_mpirun, sha256
 
-MINI = pathlib.Path(__file__).resolve().parent.parent.parent / "models/wan-mini"
 CONFIG = json.loads((MINI / "transformer/config.json").read_text())
 HEADS, LAYERS = CONFIG["num_attention_heads"], CONFIG["num_layers"]
 SMALL = ["-t", 1, "-W", 64, "-H", 48, "--video-frames", 5, "--steps", 2]  # 2 x 3 x 4 tokens
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
-needs_mpirun = pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
-
-
-def sha256(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
 
 @pytest.fixture
 def generate(equitile):
     return lambda *args, **environment: equitile("generate", "-m", MINI, "-p", "a star", *args, **environment)
-
-
-def made(outcome):
-    assert outcome.code == 0, outcome.err
-    return outcome
 
 
 def parameters(path):

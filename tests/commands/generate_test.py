@@ -2,11 +2,9 @@
 any work. Small videos of wan-mini; nothing here depends on what its weights draw."""
 import contextlib
 import fcntl
-import hashlib
 import importlib.util
 import json
 import os
-import pathlib
 import pty
 import re
 import shutil
@@ -17,16 +15,11 @@ import time
 
 import numpy as np
 import pytest
+from made_videos import MINI, made, sha256
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
 PROMPT = "a red circle bounces on a black background"
 TINY = ["-t", 1, "-W", 32, "-H", 32, "--video-frames", 5, "--steps", 1]
 SMALL = ["-W", 64, "-H", 48, "--video-frames", 9, "--steps", 4]  # 3 x 3 x 4 tokens
-
-
-def sha256(path):
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
 
 
 @pytest.fixture
@@ -35,11 +28,6 @@ def generate(equitile, tmp_path):
         return equitile("generate", "-p", prompt, *args, **{"EQUITILE_MODEL": str(MINI), **environment})
 
     return run
-
-
-def made(outcome):
-    assert outcome.code == 0, outcome.err
-    return outcome
 
 
 def mpirun(tmp_path, ranks, *args):

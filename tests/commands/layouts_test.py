@@ -1,8 +1,8 @@
 """Layouts that split rows, chosen while a video is made: what is recorded repeats it."""
-import hashlib
 import json
 
 import pytest
+from made_videos import sha256
 
 RUN = ["-p", "a red circle", "-W", 96, "-H", 96, "--video-frames", 33, "--steps", 4, "--threads", 1]
 SPARSE = ["--attention", "predict:mass=0.6,tail=none", "--dense-steps", 1]
@@ -13,7 +13,7 @@ def make(equitile, tmp_path, name, *args):
     assert outcome.code == 0, outcome.err
     sidecar = json.loads((tmp_path / f"{name}.mp4.json").read_text())
     calls = json.loads((tmp_path / f"{name}.perf").read_text())["calls"]
-    return hashlib.sha256((tmp_path / f"{name}.st").read_bytes()).hexdigest(), sidecar["parameters"], calls
+    return sha256(tmp_path / f"{name}.st"), sidecar["parameters"], calls
 
 
 @pytest.mark.parametrize("planner", [["--planner", "dbsp:auto"], ["--no-reproducible"], ["--planner", "dbsp:3x1", "--wire", "bf16"]])

@@ -1,32 +1,26 @@
 """One prompt and seed: the same latents (sha256) on ranks inside a process, on ranks as processes and on any number of threads, dense
 and with a mask. What attention took is part of the run's report."""
-import hashlib
 import json
 import os
-import pathlib
-import shutil
 import subprocess
 
 import numpy as np
-import pytest
+from made_videos import MINI, MPIRUN, needs_mpirun, sha256
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
 FLAGS = ["generate", "-m", MINI, "-p", "a red circle bounces on a black background", "-s", 11, "-W", 256, "-H", 64,
          "--video-frames", 5, "--steps", 2]  # 2 x 4 x 16 tokens: two blocks
-MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
 
 
 def latents(tmp_path, launcher, *flags):
     command = [*launcher, os.environ["EQUITILE"], *FLAGS, "--save-latents", "a.st", *flags]
     done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    digest = hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest()
+    digest = sha256(tmp_path / "a.st")
     (tmp_path / "a.st").unlink()
     return digest
 
 
-@pytest.mark.skipif(not shutil.which("mpirun"), reason="no mpirun")
+@needs_mpirun
 def test_same_latents_everywhere(tmp_path):
     heads = json.loads((MINI / "transformer/config.json").read_text())["num_attention_heads"]
     mask = np.ones((heads, 2, 2), bool)

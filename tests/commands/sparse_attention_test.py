@@ -1,9 +1,7 @@
 """Masks that are predicted or observed while a video is made: the same bits on any ranks, threads and after a crash; dense where
 nothing may be left out; what cannot work is refused before any work."""
-import hashlib
 import json
 import os
-import pathlib
 import re
 import shutil
 import struct
@@ -12,11 +10,9 @@ import time
 
 import pytest
 from generate_test import change_tensor, copied_model
+from made_videos import MINI, THREE_BLOCKS, latents, made, sha256
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
-FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 128, "-H", 96, "--video-frames", 9,
-         "--steps", 5]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
+FLAGS = [*THREE_BLOCKS, "--steps", 5]
 SOURCES = ["predict:mass=0.6", "predict:mass=0.5,min=0.1,tail=none", "predict:mass=0.6,refresh=2", "observe:mass=0.6",
            "observe:mass=0.5,tail=none,at=1,refresh=2", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg", "radial", "sta",
            "sparge", "window:spatial", "window:temporal", "predict:mass=0.4,guard=0.5", "oracle:density=0.4",
@@ -29,8 +25,7 @@ MODES = [{"mode": "full"}, {"mode": "skip"}, {"mode": "diagonal", "size": 0.3, "
 
 def pattern_file(equitile, tmp_path, **changes):
     """A pattern of all modes in every layer, other ones at low noise."""
-    made = equitile("generate", *FLAGS, "-o", "any.mp4", EQUITILE_MODEL=str(MINI))
-    assert made.code == 0, made.err
+    made(equitile("generate", *FLAGS, "-o", "any.mp4", EQUITILE_MODEL=str(MINI)))
     model = json.loads((tmp_path / "any.mp4.json").read_text())["parameters"]["model_fingerprint"]
     heads = [{"density": 0.5, "error": 0.0, **mode} for mode in MODES]
     file = {"version": 1, "kind": "pattern", "model": model, "grid": [3, 6, 8], "text": {"before": 0, "after": 0}, "block": 64,
@@ -49,12 +44,6 @@ def generate(equitile, tmp_path):
         return equitile("generate", *FLAGS, *args, EQUITILE_MODEL=str(MINI))
 
     return run
-
-
-def latents(generate, tmp_path, *args):
-    outcome = generate("--save-latents", "a.st", *args)
-    assert outcome.code == 0, outcome.err
-    return hashlib.sha256((tmp_path / "a.st").read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("compute", ["int16", "int8"])
@@ -104,7 +93,7 @@ def test_same_bits_under_mpirun(generate, tmp_path):
                "--attention", "observe:mass=0.6", "--cache", "easy:0.2", "--save-latents", "b.st"]
     done = subprocess.run(list(map(str, command)), cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert hashlib.sha256((tmp_path / "b.st").read_bytes()).hexdigest() == one
+    assert sha256(tmp_path / "b.st") == one
 
 
 def test_all_of_the_mass_is_dense_bit_for_bit(generate, tmp_path):
@@ -154,7 +143,7 @@ def test_goes_on_after_any_step_with_the_same_bits(equitile, generate, tmp_path,
         assert any(killed_after(tmp_path, steps, *flags) for _ in range(20)), steps
         outcome = generate("--save-latents", "c.st", *flags, "--resume", "--ranks", 1 + steps % 2)
         assert outcome.code == 0, outcome.err
-        assert hashlib.sha256((tmp_path / "c.st").read_bytes()).hexdigest() == whole, steps
+        assert sha256(tmp_path / "c.st") == whole, steps
 
 
 def test_a_run_that_goes_on_tells_of_all_its_steps(generate, tmp_path):

@@ -3,14 +3,11 @@ order; the same bits on any ranks, threads and after a crash; files made for ano
 import array
 import json
 import math
-import pathlib
 
 import pytest
+from made_videos import MINI, THREE_BLOCKS
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MINI = ROOT / "models/wan-mini"
-FLAGS = ["-p", "a big red circle bounces on a black background", "-s", 7, "-W", 128, "-H", 96, "--video-frames", 9,
-         "--steps", 4]  # 3 x 6 x 8 tokens: three blocks, the last one ragged
+FLAGS = [*THREE_BLOCKS, "--steps", 4]
 
 
 @pytest.fixture
