@@ -5,17 +5,13 @@
 #include <string>
 
 #include "equitile/base/error.h"
+#include "tests/refusal.h"
 
 namespace equitile {
 namespace {
 
-std::string Refusal(std::string_view text) {
-  try {
-    ParseComputeChoice(text);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
+std::string RefusalOf(std::string_view text) {
+  return Refusal([&] { ParseComputeChoice(text); });
 }
 
 TEST(ComputeChoice, OneWayToWriteIt) {
@@ -46,8 +42,8 @@ TEST(ComputeChoice, RefusesInOneLineWhatItDoesNotKnow) {
         std::pair(",int8", "a comma without a part beside it"),
         std::pair("linear=int8,linear=int16", "comes twice"),
         std::pair("vae=int8", "the VAE computes in f32 or int16")}) {
-    EXPECT_NE(Refusal(text).find(part), std::string::npos) << text << ": " << Refusal(text);
-    EXPECT_EQ(Refusal(text).find('\n'), std::string::npos);
+    EXPECT_NE(RefusalOf(text).find(part), std::string::npos) << text << ": " << RefusalOf(text);
+    EXPECT_EQ(RefusalOf(text).find('\n'), std::string::npos);
   }
 }
 
