@@ -2,7 +2,8 @@
 # use all the same, and another compiler takes them as they stand.
 #
 # CMake's own target_precompile_headers writes the path of the build folder into the file, so that ccache could find nothing for
-# another clone. Here the headers come from the command line and the source is /dev/null: the files of all clones are equal.
+# another clone. Here the headers come from the command line and the source is a header of the system: the files of all clones are
+# equal. /dev/null would be too, but where such is included ccache does not look things up without running the preprocessor.
 set(EQUITILE_STANDARD_HEADERS algorithm array atomic bit charconv chrono cmath cstdint cstring filesystem fstream functional limits map
     memory mutex numeric optional set span string string_view thread utility vector)
 
@@ -29,11 +30,15 @@ function(equitile_add_pch name)
   set(includes ${EQUITILE_STANDARD_HEADERS} ${arg_HEADERS})
   list(TRANSFORM includes PREPEND "-include;")
   set(pch "${PROJECT_BINARY_DIR}/${name}.pch")
+  set(source /usr/include/stdc-predef.h)  # of the C library, a few definitions that are there anyway
+  if(NOT EXISTS ${source})
+    set(source /dev/null)
+  endif()
   add_custom_command(
     OUTPUT "${pch}" DEPFILE "${pch}.d" VERBATIM WORKING_DIRECTORY / COMMENT "Precompiling the headers of ${name}"
     COMMAND "${CMAKE_CXX_COMPILER}" ${flags} -fPIC ${options} -std=c++20 -fpch-instantiate-templates -Xclang -fno-pch-timestamp
-            ${includes} -MD -MF "${pch}.d" -MT "${pch}" -x c++-header /dev/null -o "${pch}"
-    COMMAND sed -i s,/dev/null,, "${pch}.d")  # as old as the last start of the machine
+            ${includes} -MD -MF "${pch}.d" -MT "${pch}" -x c++-header ${source} -o "${pch}"
+    COMMAND sed -i s,/dev/null,, "${pch}.d")  # which is as old as the last start of the machine
   add_custom_target(equitile_${name}_pch DEPENDS "${pch}")
   set_target_properties(equitile_${name}_pch PROPERTIES EQUITILE_FILE "${pch}")
 endfunction()
