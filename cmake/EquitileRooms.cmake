@@ -5,7 +5,7 @@ set(EQUITILE_ROOMS base tensor pattern kernel plan comm exec io model sparsity q
 set(EQUITILE_KERNEL_ROOMS base tensor pattern kernel)
 if(NOT EQUITILE_COMMAND)  # up to frames in memory: see the option
   list(REMOVE_ITEM EQUITILE_ROOMS quality search)
-  set(EQUITILE_LEFT_OUT "|/io/(png|video_reader|video_writer)\\.cc$|/generate/(request_files|video_run)\\.cc$")
+  set(EQUITILE_LEFT_OUT "|/io/frames/(png|video_reader|video_writer)\\.cc$|/generate/(request_files|video_run)\\.cc$")
 endif()
 
 # One binary for every machine: SIMD targets are chosen from at run time (kernel/target.h). These are the ones that the kernels know;
@@ -66,15 +66,15 @@ endfunction()
 
 # Readers of files from outside, under libFuzzer, ASan and UBSan. Their sources, and no others, are compiled again, with coverage.
 function(equitile_add_fuzzers)
-  set(sources base/aligned_buffer.cc base/base64.cc base/bit_count.cc base/error.cc io/atomic_write.cc io/config_file.cc io/json_value.cc
-      io/machine_file.cc io/mapped_file.cc io/npy.cc io/pattern_file.cc io/plan_file.cc io/safetensors.cc io/safetensors_header.cc io/settings_file.cc
-      io/stored_tensor.cc io/temporary_name.cc io/token_json.cc io/tokenizer_file.cc generate/run_checkpoint.cc pattern/block_grid.cc pattern/block_mask.cc pattern/head_pattern.cc pattern/hilbert.cc pattern/lane_masks.cc pattern/mask_hash.cc pattern/token_grid.cc pattern/token_order.cc plan/predict/cost_model.cc plan/core/home_map.cc plan/predict/machine.cc plan/core/plan.cc
+  set(sources base/aligned_buffer.cc base/base64.cc base/bit_count.cc base/error.cc io/atomic_write.cc io/records/config_file.cc io/json_value.cc
+      io/records/machine_file.cc io/mapped_file.cc io/arrays/npy.cc io/records/pattern_file.cc io/records/plan_file.cc io/arrays/safetensors.cc io/arrays/safetensors_header.cc io/records/settings_file.cc
+      io/arrays/stored_tensor.cc io/temporary_name.cc io/records/token_json.cc io/records/tokenizer_file.cc generate/run_checkpoint.cc pattern/block_grid.cc pattern/block_mask.cc pattern/head_pattern.cc pattern/hilbert.cc pattern/lane_masks.cc pattern/mask_hash.cc pattern/token_grid.cc pattern/token_order.cc plan/predict/cost_model.cc plan/core/home_map.cc plan/predict/machine.cc plan/core/plan.cc
       plan/core/plan_check.cc tensor/dtype.cc)
   list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/equitile/")
   add_library(equitile_fuzzed STATIC ${sources})
   # As one file, but for two whose own names others have too: JSON's templates are then compiled once, not a dozen times.
   set_target_properties(equitile_fuzzed PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
-  set_source_files_properties("${PROJECT_SOURCE_DIR}/equitile/io/machine_file.cc" "${PROJECT_SOURCE_DIR}/equitile/io/stored_tensor.cc"
+  set_source_files_properties("${PROJECT_SOURCE_DIR}/equitile/io/records/machine_file.cc" "${PROJECT_SOURCE_DIR}/equitile/io/arrays/stored_tensor.cc"
                               PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(equitile_fuzzed PUBLIC "${PROJECT_SOURCE_DIR}")
   target_link_libraries(equitile_fuzzed PUBLIC fmt::fmt nlohmann_json::nlohmann_json)

@@ -24,7 +24,7 @@
 #include "equitile/generate/quality_preset.h"
 #include "equitile/generate/request.h"
 #include "equitile/generate/video_maker.h"
-#include "equitile/io/settings_file.h"
+#include "equitile/io/records/settings_file.h"
 #include "python/worker_threads.h"
 
 namespace py = pybind11;

@@ -24,7 +24,7 @@ def prose(root):
 
 
 def exists(root, file, name):
-    """From the file's folder, from the top, or from a place that everybody knows: `kernel/gemm-inl.h`, `plan.h`."""
+    """From the file's folder, from the top, or from a place that everybody knows: `kernel/simd/gemm-inl.h`, `plan.h`."""
     places = [file.parent, root, root / "equitile"]
     if any((place / name).exists() for place in places):
         return True
@@ -51,12 +51,12 @@ def test_documents_name_what_is_there():
 
 def test_planted_names_are_found(tmp_path):
     (tmp_path / "docs").mkdir()
-    (tmp_path / "equitile/kernel").mkdir(parents=True)
-    (tmp_path / "equitile/kernel/gemm-inl.h").write_text('#include "kernel/none.h"\nint a;  // see pack.cc, gemm_test.cc\n')
-    (tmp_path / "equitile/kernel/gemm_test.cc").write_text("TEST_P(GemmTest, Tails) {\n")
+    (tmp_path / "equitile/kernel/simd").mkdir(parents=True)
+    (tmp_path / "equitile/kernel/simd/gemm-inl.h").write_text('#include "kernel/none.h"\nint a;  // see pack.cc, gemm_test.cc\n')
+    (tmp_path / "equitile/kernel/simd/gemm_test.cc").write_text("TEST_P(GemmTest, Tails) {\n")
     (tmp_path / "docs/page.md").write_text(
-        "`kernel/gemm-inl.h`, `gemm-inl.h`, `GemmTest.Tails`, <mpi.h>\n"
+        "`kernel/simd/gemm-inl.h`, `gemm-inl.h`, `GemmTest.Tails`, <mpi.h>\n"
         "(`kernel/gemm.h`) [page](page.md)\n"
         "`GemmTest.Heads` and [other](other.md).\n")
     assert missing(tmp_path) == ["docs/page.md:2: kernel/gemm.h", "docs/page.md:3: other.md", "docs/page.md:3: GemmTest.Heads",
-                                 "equitile/kernel/gemm-inl.h:2: pack.cc"]
+                                 "equitile/kernel/simd/gemm-inl.h:2: pack.cc"]

@@ -33,7 +33,16 @@ PARTS = {
         "cli": [],
     },
     "comm": {"mpi": [""], "threads": [""], "solo": [""], "": []},
-    "kernel": {"": [], "reference": [""]},
+    "io": {"records": ["arrays"], "arrays": [""], "frames": [""], "": []},
+    "kernel": {
+        "reference": ["attention", "linear"],
+        "attention": ["rows"],
+        "linear": ["rows"],
+        "conv": ["simd"],
+        "rows": ["simd"],
+        "simd": [""],
+        "": [],
+    },
     "model": {
         "golden": ["sampling", "vae"],
         "sampling": ["wan"],
@@ -47,6 +56,22 @@ PARTS = {
         "planners/fractional": ["predict"],
         "predict": ["core"],
         "core": [],
+    },
+    "search": {
+        "": ["trials", "judge"],
+        "trials": ["choice"],
+        "judge": ["choice"],
+        "choice": ["state"],
+        "state": [],
+    },
+    "sparsity": {
+        "": ["files", "published", "balance"],
+        "files": ["error"],
+        "error": ["mass"],
+        "mass": ["source"],
+        "published": ["source"],
+        "balance": ["source"],
+        "source": [],
     },
 }
 
@@ -169,11 +194,11 @@ def test_planted_violations_are_named(tmp_path):
         file.write_text("\n".join(lines) + "\n")
 
     plant("equitile/base/error.h", "#pragma once")
-    plant("equitile/kernel/attention.h", '#include "equitile/base/error.h"', "#include <hwy/highway.h>")
-    plant("equitile/exec/run.cc", '#include "equitile/kernel/attention.h"')
+    plant("equitile/kernel/attention/attention.h", '#include "equitile/base/error.h"', "#include <hwy/highway.h>")
+    plant("equitile/exec/run.cc", '#include "equitile/kernel/attention/attention.h"')
     assert violations(tmp_path) == []
-    plant("equitile/base/bad.cc", "// why", '#  include "equitile/kernel/attention.h"')          # backwards
-    plant("equitile/comm/bad.cc", '#include "equitile/kernel/attention.h"')                      # sideways
+    plant("equitile/base/bad.cc", "// why", '#  include "equitile/kernel/attention/attention.h"')          # backwards
+    plant("equitile/comm/bad.cc", '#include "equitile/kernel/attention/attention.h"')                      # sideways
     plant("equitile/plan/core/bad.cc", "#include <chrono>", "#include <hwy/highway.h>", "#include <mpi.h>")
     plant("equitile/plan/core/fine_test.cc", "#include <chrono>")
     plant("equitile/pattern/bad.cc", '#include "error.h"')

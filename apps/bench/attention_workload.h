@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "equitile/base/thread_pool.h"
-#include "equitile/kernel/attention.h"
+#include "equitile/kernel/attention/attention.h"
 #include "equitile/kernel/reference/attention_reference.h"
 #include "equitile/pattern/block_mask.h"
 #include "equitile/tensor/tensor.h"

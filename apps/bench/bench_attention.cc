@@ -15,7 +15,7 @@
 #include "apps/cli/table.h"
 #include "equitile/base/error.h"
 #include "equitile/base/topology.h"
-#include "equitile/io/mask_file.h"
+#include "equitile/io/records/mask_file.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile {

@@ -16,7 +16,7 @@
 #include "equitile/base/error.h"
 #include "equitile/base/rng.h"
 #include "equitile/base/topology.h"
-#include "equitile/kernel/linear.h"
+#include "equitile/kernel/linear/linear.h"
 #include "equitile/kernel/reference/linear_reference.h"
 #include "equitile/kernel/target.h"
 #include "equitile/tensor/tensor.h"

@@ -12,8 +12,8 @@
 #include "equitile/exec/agree.h"
 #include "equitile/exec/calibrate.h"
 #include "equitile/io/atomic_write.h"
-#include "equitile/io/machine_file.h"
-#include "equitile/kernel/strips.h"
+#include "equitile/io/records/machine_file.h"
+#include "equitile/kernel/rows/strips.h"
 
 namespace equitile {
 namespace {

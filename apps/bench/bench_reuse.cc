@@ -9,7 +9,7 @@
 #include "apps/plan/plan_request.h"
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
-#include "equitile/sparsity/balancer.h"
+#include "equitile/sparsity/balance/balancer.h"
 
 namespace equitile {
 namespace {

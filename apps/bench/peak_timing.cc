@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "equitile/base/turns.h"
-#include "equitile/kernel/fma_peak.h"
+#include "equitile/kernel/simd/fma_peak.h"
 
 namespace equitile {
 namespace {

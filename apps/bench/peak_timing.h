@@ -18,7 +18,7 @@ struct PeakTiming {
   int64_t runs = 0;
 };
 
-// Runs `work` in several rounds, in turns with windows of multiply-adds (kernel/fma_peak.h): a
+// Runs `work` in several rounds, in turns with windows of multiply-adds (kernel/simd/fma_peak.h): a
 // machine whose clock or neighbours change while it measures then slows both. `report`, when given,
 // is told after each round how many are done, of how many.
 PeakTiming TimeBesidePeak(ThreadPool& pool, FunctionRef<void()> work,

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "equitile/base/base64.h"
+#include "equitile/io/frames/png.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/png.h"
 
 namespace equitile {
 

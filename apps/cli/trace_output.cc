@@ -1,6 +1,6 @@
 #include "apps/cli/trace_output.h"
 
-#include "equitile/io/trace_file.h"
+#include "equitile/io/records/trace_file.h"
 
 namespace equitile {
 namespace {

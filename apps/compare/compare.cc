@@ -14,10 +14,10 @@
 #include "apps/compare/compare_html.h"
 #include "apps/compare/compare_prompts.h"
 #include "equitile/base/error.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/io/atomic_write.h"
+#include "equitile/io/frames/video_reader.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/safetensors.h"
-#include "equitile/io/video_reader.h"
 
 namespace equitile {
 namespace {

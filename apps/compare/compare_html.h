@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "equitile/io/frames/png.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/png.h"
 #include "equitile/quality/video_comparison.h"
 
 namespace equitile {

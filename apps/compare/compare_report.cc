@@ -11,7 +11,7 @@
 #include "apps/compare/compare_html.h"
 #include "equitile/base/duration.h"
 #include "equitile/base/hash.h"
-#include "equitile/io/video_writer.h"
+#include "equitile/io/frames/video_writer.h"
 #include "equitile/quality/mean_interval.h"
 #include "equitile/quality/video_comparison.h"
 

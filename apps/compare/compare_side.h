@@ -6,7 +6,7 @@
 
 #include "apps/cli/ranks.h"
 #include "equitile/generate/request.h"
-#include "equitile/kernel/weight_type.h"
+#include "equitile/kernel/linear/weight_type.h"
 
 namespace equitile {
 

@@ -7,7 +7,7 @@
 
 #include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
-#include "equitile/io/settings_file.h"
+#include "equitile/io/records/settings_file.h"
 
 namespace equitile {
 namespace {

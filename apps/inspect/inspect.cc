@@ -9,11 +9,11 @@
 #include "apps/cli/flags.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/sidecar.h"
-#include "equitile/io/checkpoint_folder.h"
+#include "equitile/io/frames/video_reader.h"
 #include "equitile/io/mapped_file.h"
-#include "equitile/io/mask_file.h"
-#include "equitile/io/pattern_file.h"
-#include "equitile/io/video_reader.h"
+#include "equitile/io/records/checkpoint_folder.h"
+#include "equitile/io/records/mask_file.h"
+#include "equitile/io/records/pattern_file.h"
 
 namespace equitile {
 namespace {

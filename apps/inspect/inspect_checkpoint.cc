@@ -9,7 +9,7 @@
 #include "apps/cli/table.h"
 #include "apps/inspect/inspect.h"
 #include "equitile/base/error.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/model/sampling/denoise.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/text/umt5_config.h"

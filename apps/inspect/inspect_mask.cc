@@ -10,7 +10,7 @@
 #include "apps/inspect/inspect.h"
 #include "apps/inspect/mask_picture.h"
 #include "equitile/base/error.h"
-#include "equitile/io/mask_file.h"
+#include "equitile/io/records/mask_file.h"
 
 namespace equitile {
 namespace {

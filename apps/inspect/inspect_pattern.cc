@@ -13,9 +13,9 @@
 #include "apps/inspect/pattern_picture.h"
 #include "equitile/base/duration.h"
 #include "equitile/base/error.h"
+#include "equitile/io/frames/png.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/pattern_file.h"
-#include "equitile/io/png.h"
+#include "equitile/io/records/pattern_file.h"
 
 namespace equitile {
 namespace {

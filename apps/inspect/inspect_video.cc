@@ -9,7 +9,7 @@
 #include "equitile/base/error.h"
 #include "equitile/generate/sidecar.h"
 #include "equitile/generate/task.h"
-#include "equitile/io/video_reader.h"
+#include "equitile/io/frames/video_reader.h"
 
 namespace equitile {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/cli/terminal.h"
-#include "equitile/io/png.h"
+#include "equitile/io/frames/png.h"
 #include "equitile/pattern/block_mask.h"
 
 namespace equitile {

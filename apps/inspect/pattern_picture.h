@@ -6,8 +6,8 @@
 #include <string>
 
 #include "apps/cli/terminal.h"
-#include "equitile/io/pattern_file.h"
-#include "equitile/io/png.h"
+#include "equitile/io/frames/png.h"
+#include "equitile/io/records/pattern_file.h"
 
 namespace equitile {
 

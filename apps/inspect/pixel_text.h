@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "equitile/io/png.h"
+#include "equitile/io/frames/png.h"
 
 namespace equitile {
 

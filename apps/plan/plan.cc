@@ -15,7 +15,7 @@
 #include "equitile/base/error.h"
 #include "equitile/io/atomic_write.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/plan_file.h"
+#include "equitile/io/records/plan_file.h"
 #include "equitile/pattern/mask_hash.h"
 
 namespace equitile {

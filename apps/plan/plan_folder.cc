@@ -10,7 +10,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
-#include "equitile/io/plan_report_json.h"
+#include "equitile/io/records/plan_report_json.h"
 #include "equitile/plan/predict/score.h"
 
 namespace equitile {

@@ -10,8 +10,8 @@
 #include "apps/plan/plan_request.h"
 #include "equitile/io/json_value.h"
 #include "equitile/plan/planners/planner.h"
-#include "equitile/sparsity/balancer.h"
-#include "equitile/sparsity/file_masks.h"
+#include "equitile/sparsity/balance/balancer.h"
+#include "equitile/sparsity/files/file_masks.h"
 
 namespace equitile {
 

@@ -8,8 +8,8 @@
 #include "apps/cli/ranks.h"
 #include "equitile/base/error.h"
 #include "equitile/exec/wire.h"
-#include "equitile/io/density_profile.h"
-#include "equitile/io/machine_file.h"
+#include "equitile/io/arrays/density_profile.h"
+#include "equitile/io/records/machine_file.h"
 #include "equitile/pattern/synthetic_mask.h"
 
 namespace equitile {

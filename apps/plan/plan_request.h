@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "equitile/io/mask_file.h"
+#include "equitile/io/records/mask_file.h"
 #include "equitile/plan/planners/planner.h"
 
 namespace equitile {

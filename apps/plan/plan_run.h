@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "equitile/io/plan_report_json.h"
+#include "equitile/io/records/plan_report_json.h"
 #include "equitile/plan/planners/planner.h"
 
 namespace equitile {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/plan/plan_folder.h"
-#include "equitile/io/plan_report_json.h"
+#include "equitile/io/records/plan_report_json.h"
 
 namespace equitile {
 

@@ -22,7 +22,7 @@
 #include "equitile/quality/mean_interval.h"
 #include "equitile/search/pattern_search.h"
 #include "equitile/search/search_costs.h"
-#include "equitile/search/trial_recorder.h"
+#include "equitile/search/trials/trial_recorder.h"
 
 namespace equitile {
 namespace {

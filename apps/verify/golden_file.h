@@ -9,7 +9,7 @@
 #include <string>
 
 #include "apps/verify/golden_report.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 
 namespace equitile {
 

@@ -9,7 +9,7 @@
 #include "apps/cli/table.h"
 #include "apps/cli/terminal.h"
 #include "equitile/base/hash.h"
-#include "equitile/io/stored_tensor.h"
+#include "equitile/io/arrays/stored_tensor.h"
 
 namespace equitile {
 

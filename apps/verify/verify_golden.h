@@ -12,7 +12,7 @@
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/pipeline.h"
-#include "equitile/io/checkpoint_folder.h"
+#include "equitile/io/records/checkpoint_folder.h"
 
 namespace equitile {
 

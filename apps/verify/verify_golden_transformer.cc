@@ -6,7 +6,7 @@
 
 #include "apps/verify/golden_file.h"
 #include "apps/verify/verify_golden.h"
-#include "equitile/kernel/patches.h"
+#include "equitile/kernel/rows/patches.h"
 #include "equitile/model/golden/golden_stages.h"
 
 namespace equitile {

@@ -18,8 +18,8 @@
 #include "equitile/generate/compute_choice.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/video_maker.h"
+#include "equitile/io/frames/video_writer.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/video_writer.h"
 #include "equitile/plan/planners/planner.h"
 
 namespace equitile {

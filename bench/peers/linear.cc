@@ -3,7 +3,7 @@
 #include <string>
 
 #include "bench/peers/peers.h"
-#include "equitile/kernel/linear.h"
+#include "equitile/kernel/linear/linear.h"
 #include "equitile/kernel/target.h"
 
 namespace {

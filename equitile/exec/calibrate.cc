@@ -9,9 +9,9 @@
 #include "equitile/base/turns.h"
 #include "equitile/exec/agree.h"
 #include "equitile/exec/link_calibration.h"
-#include "equitile/kernel/attention.h"
-#include "equitile/kernel/fma_peak.h"
-#include "equitile/kernel/linear.h"
+#include "equitile/kernel/attention/attention.h"
+#include "equitile/kernel/linear/linear.h"
+#include "equitile/kernel/simd/fma_peak.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile {

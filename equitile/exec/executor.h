@@ -13,7 +13,7 @@
 #include "equitile/exec/itinerary.h"
 #include "equitile/exec/run_record.h"
 #include "equitile/exec/wire.h"
-#include "equitile/kernel/attention.h"
+#include "equitile/kernel/attention/attention.h"
 #include "equitile/plan/core/plan.h"
 
 namespace equitile {

@@ -8,7 +8,7 @@
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/exec/exec_testing.h"
-#include "equitile/kernel/short_rows.h"
+#include "equitile/kernel/rows/short_rows.h"
 #include "equitile/plan/predict/accounts.h"
 
 namespace equitile {

@@ -9,7 +9,7 @@
 
 #include "equitile/exec/home_rows.h"
 #include "equitile/exec/tail_exchange.h"
-#include "equitile/kernel/attention.h"
+#include "equitile/kernel/attention/attention.h"
 #include "equitile/plan/core/home_map.h"
 #include "equitile/plan/core/program.h"
 #include "equitile/plan/predict/stage_work.h"

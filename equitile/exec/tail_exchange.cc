@@ -7,7 +7,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/exec/token_rows.h"
-#include "equitile/kernel/pooling.h"
+#include "equitile/kernel/rows/pooling.h"
 
 namespace equitile {
 namespace {

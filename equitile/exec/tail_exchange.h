@@ -9,7 +9,7 @@
 
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
-#include "equitile/kernel/attention.h"
+#include "equitile/kernel/attention/attention.h"
 #include "equitile/plan/core/home_map.h"
 #include "equitile/plan/core/program.h"
 

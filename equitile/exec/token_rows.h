@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "equitile/exec/itinerary.h"
-#include "equitile/kernel/strips.h"
+#include "equitile/kernel/rows/strips.h"
 
 namespace equitile {
 

@@ -8,7 +8,7 @@
 #include "equitile/base/rng.h"
 #include "equitile/exec/executor.h"
 #include "equitile/exec/token_rows.h"
-#include "equitile/kernel/short_rows.h"
+#include "equitile/kernel/rows/short_rows.h"
 
 namespace equitile {
 namespace {

@@ -10,7 +10,7 @@
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
-#include "equitile/kernel/attention.h"
+#include "equitile/kernel/attention/attention.h"
 #include "equitile/kernel/reference/attention_reference.h"
 #include "equitile/plan/planners/planner.h"
 

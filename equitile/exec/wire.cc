@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "equitile/base/error.h"
-#include "equitile/kernel/short_rows.h"
-#include "equitile/kernel/strips.h"
+#include "equitile/kernel/rows/short_rows.h"
+#include "equitile/kernel/rows/strips.h"
 
 namespace equitile {
 namespace {

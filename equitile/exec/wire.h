@@ -18,7 +18,7 @@ namespace equitile {
 struct MessageBytes {
   int64_t numbers = 0, exact = 0;
   int64_t short_row =
-      0;  // numbers of a row that travels as integers (kernel/short_rows.h); 0: none
+      0;  // numbers of a row that travels as integers (kernel/rows/short_rows.h); 0: none
 };
 
 // A message under way.

@@ -8,7 +8,7 @@
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/recipe.h"
 #include "equitile/generate/request.h"
-#include "equitile/kernel/weight_type.h"
+#include "equitile/kernel/linear/weight_type.h"
 
 namespace equitile {
 

@@ -8,9 +8,9 @@
 #include "equitile/base/hash.h"
 #include "equitile/generate/pattern_advice.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/pattern_file.h"
+#include "equitile/io/records/pattern_file.h"
 #include "equitile/model/sampling/denoise.h"
-#include "equitile/sparsity/static_masks.h"
+#include "equitile/sparsity/published/static_masks.h"
 
 namespace equitile {
 namespace {

@@ -8,7 +8,7 @@
 #include "equitile/generate/field_type.h"
 #include "equitile/generate/recipe.h"
 #include "equitile/kernel/compute.h"
-#include "equitile/kernel/weight_type.h"
+#include "equitile/kernel/linear/weight_type.h"
 #include "equitile/model/wan/wan_config.h"
 #include "equitile/model/wan/wan_weights.h"
 #include "equitile/tensor/dtype.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "equitile/generate/request.h"
-#include "equitile/kernel/weight_type.h"
+#include "equitile/kernel/linear/weight_type.h"
 
 namespace equitile {
 

@@ -9,12 +9,12 @@
 #include "equitile/exec/agree.h"
 #include "equitile/exec/calibrate.h"
 #include "equitile/exec/trace.h"
-#include "equitile/io/machine_file.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
+#include "equitile/io/records/machine_file.h"
 #include "equitile/model/text/text_clean.h"
 #include "equitile/model/text/umt5.h"
 #include "equitile/model/vae/vae_tiling.h"
-#include "equitile/sparsity/share_state.h"
+#include "equitile/sparsity/source/share_state.h"
 
 namespace equitile {
 namespace {

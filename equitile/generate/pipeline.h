@@ -17,7 +17,7 @@
 #include "equitile/comm/communicator.h"
 #include "equitile/comm/node_copy.h"
 #include "equitile/exec/executor.h"
-#include "equitile/io/checkpoint_folder.h"
+#include "equitile/io/records/checkpoint_folder.h"
 #include "equitile/model/sampling/denoise.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/text/tokenizer.h"

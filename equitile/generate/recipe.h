@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "equitile/generate/field_type.h"
-#include "equitile/io/settings_file.h"
+#include "equitile/io/records/settings_file.h"
 #include "equitile/model/sampling/generation_config.h"
 
 namespace equitile {

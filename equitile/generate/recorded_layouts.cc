@@ -4,7 +4,7 @@
 
 #include "equitile/base/hash.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/machine_file.h"
+#include "equitile/io/records/machine_file.h"
 
 namespace equitile {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "equitile/generate/recipe.h"
 #include "equitile/plan/predict/machine.h"
-#include "equitile/sparsity/plan_decisions.h"
+#include "equitile/sparsity/balance/plan_decisions.h"
 
 namespace equitile {
 

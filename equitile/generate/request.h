@@ -7,8 +7,8 @@
 
 #include "equitile/generate/recipe.h"
 #include "equitile/generate/task.h"
-#include "equitile/io/checkpoint_folder.h"
-#include "equitile/io/video_writer.h"
+#include "equitile/io/frames/video_writer.h"
+#include "equitile/io/records/checkpoint_folder.h"
 #include "equitile/model/sampling/generation_config.h"
 #include "equitile/model/wan/wan_config.h"
 #include "equitile/plan/predict/machine.h"

@@ -7,7 +7,7 @@
 #include "equitile/generate/run_checkpoint.h"
 #include "equitile/generate/sidecar.h"
 #include "equitile/io/atomic_write.h"
-#include "equitile/io/numbered_png.h"
+#include "equitile/io/frames/numbered_png.h"
 #include "equitile/sparsity/attention_watch.h"
 
 namespace equitile {

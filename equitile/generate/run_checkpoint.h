@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/model/sampling/denoise.h"
-#include "equitile/sparsity/source_state.h"
+#include "equitile/sparsity/source/source_state.h"
 
 namespace equitile {
 

@@ -5,7 +5,7 @@
 #include "equitile/base/error.h"
 #include "equitile/base/version.h"
 #include "equitile/generate/task.h"
-#include "equitile/io/settings_file.h"
+#include "equitile/io/records/settings_file.h"
 
 namespace equitile {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/generate/prompts.h"
-#include "equitile/io/numbered_png.h"
+#include "equitile/io/frames/numbered_png.h"
 #include "equitile/model/text/text_clean.h"
 
 namespace equitile {

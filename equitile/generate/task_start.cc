@@ -6,8 +6,8 @@
 
 #include "equitile/base/checked_value.h"
 #include "equitile/base/error.h"
-#include "equitile/io/numbered_png.h"
-#include "equitile/io/settings_file.h"
+#include "equitile/io/frames/numbered_png.h"
+#include "equitile/io/records/settings_file.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile {

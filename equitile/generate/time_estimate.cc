@@ -9,7 +9,7 @@
 #include "equitile/base/thread_pool.h"
 #include "equitile/base/topology.h"
 #include "equitile/exec/calibrate.h"
-#include "equitile/kernel/fma_peak.h"
+#include "equitile/kernel/simd/fma_peak.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile {

@@ -12,8 +12,8 @@
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/generate/request.h"
+#include "equitile/io/frames/png.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/png.h"
 
 namespace equitile {
 

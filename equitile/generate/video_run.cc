@@ -24,10 +24,10 @@
 #include "equitile/generate/task_start.h"
 #include "equitile/generate/time_estimate.h"
 #include "equitile/generate/video_maker.h"
-#include "equitile/io/numbered_png.h"
-#include "equitile/io/png.h"
-#include "equitile/io/safetensors.h"
-#include "equitile/io/video_writer.h"
+#include "equitile/io/arrays/safetensors.h"
+#include "equitile/io/frames/numbered_png.h"
+#include "equitile/io/frames/png.h"
+#include "equitile/io/frames/video_writer.h"
 #include "equitile/kernel/target.h"
 
 namespace equitile {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "equitile/io/png.h"
+#include "equitile/io/frames/png.h"
 
 namespace equitile {
 

@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "equitile/base/error.h"
-#include "equitile/io/mask_file.h"
-#include "equitile/search/column_masses.h"
-#include "equitile/search/order_masses.h"
-#include "equitile/search/trial_source.h"
-#include "equitile/sparsity/static_masks.h"
+#include "equitile/io/records/mask_file.h"
+#include "equitile/search/trials/column_masses.h"
+#include "equitile/search/trials/order_masses.h"
+#include "equitile/search/trials/trial_source.h"
+#include "equitile/sparsity/published/static_masks.h"
 
 namespace equitile {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "equitile/pattern/lane_masks.h"
-#include "equitile/search/calibration_run.h"
+#include "equitile/search/judge/calibration_run.h"
 
 namespace equitile {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "equitile/io/pattern_file.h"
-#include "equitile/search/pattern_choice.h"
+#include "equitile/io/records/pattern_file.h"
+#include "equitile/search/choice/pattern_choice.h"
 
 namespace equitile {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "equitile/search/trial_source.h"
+#include "equitile/search/trials/trial_source.h"
 
 namespace equitile {
 

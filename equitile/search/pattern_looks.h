@@ -8,14 +8,14 @@
 #include <optional>
 #include <vector>
 
-#include "equitile/search/attention_maps.h"
-#include "equitile/search/calibration_run.h"
-#include "equitile/search/column_masses.h"
-#include "equitile/search/error_table.h"
-#include "equitile/search/head_trials.h"
-#include "equitile/search/pattern_choice.h"
+#include "equitile/search/choice/error_table.h"
+#include "equitile/search/choice/pattern_choice.h"
+#include "equitile/search/choice/speed_model.h"
+#include "equitile/search/judge/calibration_run.h"
 #include "equitile/search/search_options.h"
-#include "equitile/search/speed_model.h"
+#include "equitile/search/trials/attention_maps.h"
+#include "equitile/search/trials/column_masses.h"
+#include "equitile/search/trials/head_trials.h"
 
 namespace equitile {
 

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <string>
 
-#include "equitile/search/row_sample.h"
+#include "equitile/search/trials/row_sample.h"
 
 namespace equitile {
 namespace {

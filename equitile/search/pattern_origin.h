@@ -2,10 +2,10 @@
 #pragma once
 
 #include "equitile/generate/request.h"
-#include "equitile/io/pattern_file.h"
+#include "equitile/io/records/pattern_file.h"
 #include "equitile/pattern/block_grid.h"
 #include "equitile/plan/predict/machine.h"
-#include "equitile/search/pattern_choice.h"
+#include "equitile/search/choice/pattern_choice.h"
 #include "equitile/search/search_options.h"
 
 namespace equitile {

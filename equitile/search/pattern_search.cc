@@ -9,15 +9,15 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/hash.h"
-#include "equitile/search/choice_record.h"
-#include "equitile/search/later_stages.h"
-#include "equitile/search/layer_trials.h"
+#include "equitile/search/judge/choice_record.h"
+#include "equitile/search/judge/layer_trials.h"
+#include "equitile/search/judge/velocity_judge.h"
 #include "equitile/search/pattern_candidates.h"
 #include "equitile/search/pattern_looks.h"
 #include "equitile/search/pattern_origin.h"
 #include "equitile/search/search_costs.h"
-#include "equitile/search/velocity_judge.h"
-#include "equitile/sparsity/pattern_masks.h"
+#include "equitile/search/state/later_stages.h"
+#include "equitile/sparsity/files/pattern_masks.h"
 
 namespace equitile {
 namespace {

@@ -11,12 +11,12 @@
 
 #include "equitile/comm/communicator.h"
 #include "equitile/generate/request.h"
-#include "equitile/search/attention_maps.h"
-#include "equitile/search/calibration_run.h"
-#include "equitile/search/error_weights.h"
-#include "equitile/search/pattern_choice.h"
+#include "equitile/search/choice/error_weights.h"
+#include "equitile/search/choice/pattern_choice.h"
+#include "equitile/search/judge/calibration_run.h"
+#include "equitile/search/judge/validation.h"
 #include "equitile/search/search_options.h"
-#include "equitile/search/validation.h"
+#include "equitile/search/trials/attention_maps.h"
 
 namespace equitile {
 

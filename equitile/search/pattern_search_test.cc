@@ -14,7 +14,7 @@
 #include "equitile/generate/agreement.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/io/json_value.h"
-#include "equitile/kernel/pooling.h"
+#include "equitile/kernel/rows/pooling.h"
 #include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 

@@ -4,13 +4,13 @@
 
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/time_estimate.h"
-#include "equitile/search/attention_maps.h"
-#include "equitile/search/calibration_run.h"
-#include "equitile/search/error_table.h"
-#include "equitile/search/head_trials.h"
-#include "equitile/search/lane_gather.h"
-#include "equitile/search/trial_recorder.h"
-#include "equitile/search/velocity_judge.h"
+#include "equitile/search/choice/error_table.h"
+#include "equitile/search/judge/calibration_run.h"
+#include "equitile/search/judge/velocity_judge.h"
+#include "equitile/search/trials/attention_maps.h"
+#include "equitile/search/trials/head_trials.h"
+#include "equitile/search/trials/lane_gather.h"
+#include "equitile/search/trials/trial_recorder.h"
 
 namespace equitile {
 namespace {

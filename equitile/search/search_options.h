@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "equitile/generate/request.h"
-#include "equitile/search/head_options.h"
-#include "equitile/search/pattern_choice.h"
+#include "equitile/search/choice/head_options.h"
+#include "equitile/search/choice/pattern_choice.h"
 
 namespace equitile {
 

@@ -10,7 +10,7 @@
 
 #include "equitile/pattern/lane_masks.h"
 #include "equitile/pattern/token_order.h"
-#include "equitile/sparsity/mass_rule.h"
+#include "equitile/sparsity/mass/mass_rule.h"
 
 namespace equitile {
 

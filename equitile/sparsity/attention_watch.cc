@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "equitile/io/mask_file.h"
+#include "equitile/io/records/mask_file.h"
 
 namespace equitile {
 

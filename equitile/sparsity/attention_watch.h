@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "equitile/sparsity/mass_meter.h"
-#include "equitile/sparsity/mass_probe.h"
-#include "equitile/sparsity/source_context.h"
+#include "equitile/sparsity/mass/mass_meter.h"
+#include "equitile/sparsity/mass/mass_probe.h"
+#include "equitile/sparsity/source/source_context.h"
 
 namespace equitile {
 

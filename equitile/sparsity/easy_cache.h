@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "equitile/model/sampling/denoise.h"
-#include "equitile/sparsity/mask_source.h"
+#include "equitile/sparsity/source/mask_source.h"
 
 namespace equitile {
 

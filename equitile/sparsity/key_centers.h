@@ -12,7 +12,7 @@
 #include "equitile/exec/home_rows.h"
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/pattern/block_grid.h"
-#include "equitile/sparsity/source_state.h"
+#include "equitile/sparsity/source/source_state.h"
 
 namespace equitile {
 

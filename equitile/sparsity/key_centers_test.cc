@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "equitile/base/error.h"
-#include "equitile/sparsity/sparsity_testing.h"
+#include "equitile/sparsity/source/sparsity_testing.h"
 
 namespace equitile {
 namespace {

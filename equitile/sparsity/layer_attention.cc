@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "equitile/base/error.h"
-#include "equitile/sparsity/not_finite.h"
+#include "equitile/sparsity/source/not_finite.h"
 
 namespace equitile {
 namespace {

@@ -13,10 +13,10 @@
 #include "equitile/exec/trace.h"
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/sparsity/attention_watch.h"
-#include "equitile/sparsity/balancer.h"
+#include "equitile/sparsity/balance/balancer.h"
 #include "equitile/sparsity/key_centers.h"
 #include "equitile/sparsity/layer_record.h"
-#include "equitile/sparsity/mask_source.h"
+#include "equitile/sparsity/source/mask_source.h"
 
 namespace equitile {
 

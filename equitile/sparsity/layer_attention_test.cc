@@ -4,7 +4,7 @@
 
 #include <mutex>
 
-#include "equitile/sparsity/sparsity_testing.h"
+#include "equitile/sparsity/source/sparsity_testing.h"
 
 namespace equitile {
 namespace {

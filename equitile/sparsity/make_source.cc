@@ -4,14 +4,14 @@
 
 #include "equitile/base/error.h"
 #include "equitile/sparsity/easy_cache.h"
-#include "equitile/sparsity/error_masks.h"
-#include "equitile/sparsity/observe_masks.h"
-#include "equitile/sparsity/oracle_masks.h"
-#include "equitile/sparsity/pattern_masks.h"
-#include "equitile/sparsity/predict_masks.h"
-#include "equitile/sparsity/sparge_masks.h"
-#include "equitile/sparsity/static_masks.h"
-#include "equitile/sparsity/svg_masks.h"
+#include "equitile/sparsity/error/error_masks.h"
+#include "equitile/sparsity/files/pattern_masks.h"
+#include "equitile/sparsity/mass/observe_masks.h"
+#include "equitile/sparsity/mass/oracle_masks.h"
+#include "equitile/sparsity/mass/predict_masks.h"
+#include "equitile/sparsity/published/sparge_masks.h"
+#include "equitile/sparsity/published/static_masks.h"
+#include "equitile/sparsity/published/svg_masks.h"
 
 namespace equitile {
 namespace {

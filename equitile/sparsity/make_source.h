@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 
-#include "equitile/io/pattern_file.h"
+#include "equitile/io/records/pattern_file.h"
 #include "equitile/sparsity/attention_spec.h"
-#include "equitile/sparsity/file_masks.h"
-#include "equitile/sparsity/source_context.h"
-#include "equitile/sparsity/warm_up.h"
+#include "equitile/sparsity/files/file_masks.h"
+#include "equitile/sparsity/source/source_context.h"
+#include "equitile/sparsity/source/warm_up.h"
 
 namespace equitile {
 

@@ -1,5 +1,5 @@
 // Attention of two heads over 100 tokens, one of them sparse, with the installed package.
-#include <equitile/kernel/attention.h>
+#include <equitile/kernel/attention/attention.h>
 
 #include <cstdio>
 #include <vector>

@@ -20,7 +20,7 @@
 #include "equitile/base/error.h"
 #include "equitile/comm/mpi/launch.h"
 #include "equitile/exec/link_calibration.h"
-#include "equitile/io/machine_file.h"
+#include "equitile/io/records/machine_file.h"
 
 namespace equitile {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "equitile/kernel/attention.h"
+#include "equitile/kernel/attention/attention.h"
 
 namespace equitile {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "equitile/kernel/attention_testing.h"
+#include "equitile/kernel/attention/attention_testing.h"
 
 namespace equitile {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "equitile/kernel/linear.h"
+#include "equitile/kernel/linear/linear.h"
 
 namespace equitile {
 

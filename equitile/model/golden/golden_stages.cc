@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "equitile/base/error.h"
-#include "equitile/kernel/rope.h"
+#include "equitile/kernel/rows/rope.h"
 #include "equitile/model/sampling/denoise.h"
 
 namespace equitile {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "equitile/comm/communicator.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/model/vae/vae_decoder.h"
 #include "equitile/model/wan/wan_transformer.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "equitile/base/error.h"
-#include "equitile/kernel/patches.h"
+#include "equitile/kernel/rows/patches.h"
 #include "equitile/model/sampling/noise.h"
 #include "equitile/pattern/token_place.h"
 #include "equitile/plan/core/home_map.h"

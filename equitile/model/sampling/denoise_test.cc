@@ -10,7 +10,7 @@
 #include "equitile/base/error.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/comm/threads/run_ranks.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/model/wan/wan_transformer_testing.h"
 #include "tests/in_repository.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "equitile/base/error.h"
-#include "equitile/io/config_file.h"
+#include "equitile/io/records/config_file.h"
 
 namespace equitile {
 namespace {

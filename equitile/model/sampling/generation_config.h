@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "equitile/io/checkpoint_folder.h"
+#include "equitile/io/records/checkpoint_folder.h"
 #include "equitile/model/sampling/noise.h"
 #include "equitile/model/sampling/schedule.h"
 #include "equitile/pattern/token_order.h"

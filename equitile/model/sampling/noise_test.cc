@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "equitile/base/error.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "tests/in_repository.h"
 
 namespace equitile {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "equitile/base/error.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "tests/in_repository.h"
 #include "tests/temp_folder.h"
 

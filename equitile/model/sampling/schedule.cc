@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "equitile/base/error.h"
-#include "equitile/io/config_file.h"
+#include "equitile/io/records/config_file.h"
 
 namespace equitile {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "equitile/base/error.h"
-#include "equitile/io/tokenizer_file.h"
+#include "equitile/io/records/tokenizer_file.h"
 #include "equitile/model/text/character_map.h"
 #include "equitile/model/text/tokenizer.h"
 #include "equitile/model/text/unicode.h"

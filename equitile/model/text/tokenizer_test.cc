@@ -8,7 +8,7 @@
 
 #include "equitile/base/error.h"
 #include "equitile/io/json_value.h"
-#include "equitile/io/tokenizer_file.h"
+#include "equitile/io/records/tokenizer_file.h"
 #include "equitile/model/text/text_clean.h"
 #include "tests/in_repository.h"
 #include "tests/temp_folder.h"

@@ -8,8 +8,8 @@
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/error.h"
 #include "equitile/base/growing_buffer.h"
-#include "equitile/kernel/attention.h"
-#include "equitile/kernel/linear.h"
+#include "equitile/kernel/attention/attention.h"
+#include "equitile/kernel/linear/linear.h"
 
 namespace equitile {
 namespace {

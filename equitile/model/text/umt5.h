@@ -8,7 +8,7 @@
 
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/kernel/compute.h"
 #include "equitile/model/text/umt5_config.h"
 #include "equitile/tensor/tensor.h"

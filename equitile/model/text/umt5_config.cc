@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "equitile/io/config_file.h"
+#include "equitile/io/records/config_file.h"
 
 namespace equitile {
 

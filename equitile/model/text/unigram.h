@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "equitile/io/tokenizer_file.h"
+#include "equitile/io/records/tokenizer_file.h"
 
 namespace equitile {
 

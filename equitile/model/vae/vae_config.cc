@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "equitile/base/error.h"
-#include "equitile/io/config_file.h"
-#include "equitile/kernel/strips.h"
+#include "equitile/io/records/config_file.h"
+#include "equitile/kernel/rows/strips.h"
 
 namespace equitile {
 namespace {

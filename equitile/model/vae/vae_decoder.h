@@ -12,7 +12,7 @@
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
 #include "equitile/comm/communicator.h"
-#include "equitile/kernel/attention.h"
+#include "equitile/kernel/attention/attention.h"
 #include "equitile/model/vae/vae_frames.h"
 #include "equitile/model/vae/vae_weights.h"
 #include "equitile/tensor/view.h"

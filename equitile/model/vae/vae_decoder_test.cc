@@ -13,7 +13,7 @@
 #include "equitile/base/error.h"
 #include "equitile/base/rng.h"
 #include "equitile/comm/threads/run_ranks.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/model/golden/golden_stages.h"
 #include "tests/in_repository.h"
 

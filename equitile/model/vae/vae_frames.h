@@ -7,7 +7,7 @@
 
 #include "equitile/base/aligned_buffer.h"
 #include "equitile/base/drop_pages.h"
-#include "equitile/kernel/conv3d.h"
+#include "equitile/kernel/conv/conv3d.h"
 
 namespace equitile {
 

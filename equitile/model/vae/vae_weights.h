@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "equitile/base/thread_pool.h"
-#include "equitile/io/safetensors.h"
-#include "equitile/kernel/packed_conv.h"
+#include "equitile/io/arrays/safetensors.h"
+#include "equitile/kernel/conv/packed_conv.h"
 #include "equitile/model/vae/vae_config.h"
 
 namespace equitile {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "equitile/base/function_ref.h"
-#include "equitile/kernel/strips.h"
+#include "equitile/kernel/rows/strips.h"
 
 namespace equitile {
 

@@ -3,8 +3,8 @@
 #include <charconv>
 
 #include "equitile/base/error.h"
-#include "equitile/io/config_file.h"
-#include "equitile/kernel/strips.h"
+#include "equitile/io/records/config_file.h"
+#include "equitile/kernel/rows/strips.h"
 
 namespace equitile {
 namespace {

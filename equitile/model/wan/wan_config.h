@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "equitile/kernel/patches.h"
+#include "equitile/kernel/rows/patches.h"
 
 namespace equitile {
 

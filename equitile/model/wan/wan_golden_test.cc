@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "equitile/base/rng.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "equitile/model/golden/golden_stages.h"
 #include "equitile/model/wan/wan_transformer.h"
 #include "equitile/model/wan/wan_transformer_testing.h"

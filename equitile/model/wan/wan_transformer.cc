@@ -7,8 +7,8 @@
 
 #include "equitile/base/error.h"
 #include "equitile/base/timer.h"
-#include "equitile/kernel/norm.h"
-#include "equitile/kernel/sinusoid.h"
+#include "equitile/kernel/linear/norm.h"
+#include "equitile/kernel/rows/sinusoid.h"
 #include "equitile/pattern/token_place.h"
 
 namespace equitile {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "equitile/kernel/attention.h"
-#include "equitile/kernel/patches.h"
+#include "equitile/kernel/attention/attention.h"
+#include "equitile/kernel/rows/patches.h"
 #include "equitile/model/wan/self_attention.h"
 #include "equitile/model/wan/wan_transformer.h"
 #include "equitile/pattern/token_place.h"

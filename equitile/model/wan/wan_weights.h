@@ -11,8 +11,8 @@
 
 #include "equitile/base/function_ref.h"
 #include "equitile/base/thread_pool.h"
-#include "equitile/io/safetensors.h"
-#include "equitile/kernel/packed_linear.h"
+#include "equitile/io/arrays/safetensors.h"
+#include "equitile/kernel/linear/packed_linear.h"
 #include "equitile/model/wan/wan_config.h"
 
 namespace equitile {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "equitile/base/error.h"
-#include "equitile/io/safetensors.h"
+#include "equitile/io/arrays/safetensors.h"
 #include "tests/in_repository.h"
 #include "tests/refusal.h"
 #include "tests/temp_folder.h"
