@@ -214,7 +214,7 @@ std::vector<RecipeField> MakeFields() {
        .initial = "auto",
        .where = AttentionIsSparse,
        .since = "0.2.0",
-       .help = "first steps with all blocks, like 4 or 20%; auto: 20% unless masks are files"},
+       .help = "first steps with all blocks, like 4 or 20%; auto: 20%, but 0 with mask:FILE"},
       {.name = "number of dense layers",
        .flags = "--dense-layers",
        .key = "dense_layers",

@@ -1,7 +1,7 @@
 // Reading JSON that people edit: every question checks kind and range of the answer, and what is
 // wrong is named by its place
-// ("row_owner[3][17]") in one line. For io, and for the sidecars of generate; the rest of the
-// library sees no JSON.
+// ("row_owner[3][17]") in one line. For io, and for records and checkpoints of
+// the rooms above; model, exec, plan and kernel see no JSON.
 #pragma once
 
 #include <cstdint>

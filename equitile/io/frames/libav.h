@@ -1,5 +1,5 @@
-// The C libraries behind video files, with owners for what they allocate. Only for files of this
-// room that read or write videos.
+// The C libraries behind video files, with owners for what they allocate. Only for files of
+// io/frames; not installed.
 #pragma once
 
 extern "C" {

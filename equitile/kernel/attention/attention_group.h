@@ -1,5 +1,5 @@
 // Query strips that walk their keys and values together, chunk by chunk: what the SIMD part of the
-// attention kernel works on. Internal to the room; attention_call.cc walks rows with it.
+// attention kernel works on. Internal to this part; attention_call.cc walks rows with it.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// One tile of a linear layer on one thread: the part that sees SIMD. Internal to the room; callers
+// One tile of a linear layer on one thread: the part that sees SIMD. Internal to this part; callers
 // use linear.h, which cuts calls into tiles and hands them to threads.
 #pragma once
 

@@ -1,4 +1,4 @@
-// One panel of packed weights: sixteen rows of a matrix become [in][16]. Internal to the room: the
+// One panel of packed weights: sixteen rows of a matrix become [in][16]. Internal to this part: the
 // part of packed_linear.h that sees SIMD, since loading a model is packing it.
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace equitile {
 namespace {
 
-// Weights from a quarter to four in steps of a tenth: beyond, one layer's error was never measured.
+// Weights from a quarter to four, eight to an octave: beyond, one layer's error was never measured.
 constexpr int kStepsPerOctave = 8, kOctaves = 2;
 
 double DensityAt(const LayerCurve& layer, std::span<const double> errors, double error) {

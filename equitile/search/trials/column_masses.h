@@ -1,5 +1,5 @@
 // How much attention every block of keys gets, over all queries: the first pass of a search, in
-// which stripes are found. The masses are those that `observe` sees.
+// which stripes are found. The masses are those that `observe` by mass sees.
 #pragma once
 
 #include <cstdint>

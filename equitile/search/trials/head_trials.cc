@@ -12,7 +12,7 @@
 namespace equitile {
 namespace {
 
-// Blocks that `predict` keeps in any case, as its default has it.
+// Share of blocks that `predict` by mass keeps in any case: its default.
 constexpr double kPredictMin = 0.05;
 
 BlockGrid GridOf(const LaneInputs& inputs, int64_t block_tokens) {
