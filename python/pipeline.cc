@@ -19,6 +19,7 @@
 #include "equitile/base/topology.h"
 #include "equitile/comm/solo/solo.h"
 #include "equitile/generate/agreement.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/generate/pipeline.h"
 #include "equitile/generate/quality_preset.h"
@@ -92,10 +93,18 @@ class VideoPipeline {
     const std::unique_lock lock(busy_, std::try_to_lock);
     if (!lock) throw Error("[python] this pipeline is making a video already; one at a time");
     const GenerateRequest request = RequestFor(settings);
-    CheckMemory(request, 1, threads_);
+    const bool is_loaded = parts_ && parts_->transformer;
+    CheckMemory(request, 1, threads_,
+                is_loaded ? std::ssize(parts_->transformer_bytes.bytes()) : 0);
     std::vector<std::string> remarks = request.remarks;
+    // What is loaded takes memory that was free when its type was chosen: the choice stays.
+    const bool is_chosen = is_loaded && !IsInteger(parts_weights_) &&
+                           !request.recipe.IsSettled("weights") &&
+                           ComputeOf(request.recipe).linear == Compute::kF32;
     const WeightType weights =
-        ChooseWeights(request, [&](std::string_view remark) { remarks.emplace_back(remark); });
+        is_chosen ? parts_weights_ : ChooseWeights(request, [&](std::string_view remark) {
+          remarks.emplace_back(remark);
+        });
     SoloCommunicator comm;
     Recipe recipe = ForTask(AgreeOnRequest(comm, request), request.tasks[0]);
     recipe.Settle("weights", WeightTypeName(weights));

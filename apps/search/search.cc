@@ -17,6 +17,7 @@
 #include "apps/search/search_html.h"
 #include "equitile/base/error.h"
 #include "equitile/generate/agreement.h"
+#include "equitile/generate/compute_choice.h"
 #include "equitile/generate/memory_estimate.h"
 #include "equitile/io/atomic_write.h"
 #include "equitile/quality/mean_interval.h"
@@ -286,6 +287,10 @@ void RunSearchCommand(const SearchFlags& flags) {
   if (!flags.resumes && std::filesystem::exists(checkpoint)) {
     Remark(fmt::format("{}: left by an earlier search; --resume would go on from it", checkpoint));
   }
+  if (const Compute compute = ComputeOf(request.recipe).attention; compute != Compute::kF32) {
+    Remark(fmt::format("--compute: heads are tried and timed with attention in f32, not {}",
+                       ComputeName(compute)));
+  }
   if (MakesMasks(flags)) {
     FindMasks(flags, request);
   } else {
@@ -303,6 +308,8 @@ void RegisterSearch(CLI::App& parent) {
   search.footer(kExamples);
   search.callback([flags, &search] {
     if (!flags->making.config.empty()) ApplyConfig(flags->making.config, search);
+    // A folder is the same with and without it, and names the checkpoint.
+    while (flags->output.size() > 1 && flags->output.ends_with('/')) flags->output.pop_back();
     RunSearchCommand(*flags);
   });
 }

@@ -8,6 +8,7 @@
 #include "apps/cli/flags.h"
 #include "apps/generate/recipe_flags.h"
 #include "equitile/base/error.h"
+#include "equitile/generate/run_checkpoint.h"
 #include "equitile/io/atomic_write.h"
 #include "equitile/sparsity/attention_spec.h"
 
@@ -123,6 +124,20 @@ void CheckReport(const SearchFlags& flags) {
   CheckWritable(flags.report);
 }
 
+// What is written must not be what is read, nor a checkpoint take the place of something else.
+void CheckFiles(const SearchFlags& flags, const std::string& machine) {
+  std::error_code ignored;
+  for (const std::string& read : {flags.making.options.prompts, flags.validation, machine}) {
+    for (const std::string& written : {flags.output, flags.report}) {
+      if (read.empty() || !std::filesystem::equivalent(read, written, ignored)) continue;
+      throw InputError("{}: is read by this search; write to another name", written);
+    }
+  }
+  const std::string checkpoint = flags.output + ".ckpt";
+  if (!std::filesystem::is_regular_file(checkpoint, ignored) || IsRunCheckpoint(checkpoint)) return;
+  throw InputError("{}: is not a checkpoint, and one would be written there", checkpoint);
+}
+
 // So many of the prompts, spread over the file: neighbours are often alike.
 std::vector<GenerateTask> Spread(const std::vector<GenerateTask>& all, int64_t count) {
   const auto lines = std::ssize(all);
@@ -217,6 +232,7 @@ GenerateRequest RequestOf(const SearchFlags& flags) {
   if (MakesMasks(flags)) CheckMaskFolder(flags.output);
   CheckWritable(MakesMasks(flags) ? flags.output + ".ckpt" : flags.output);
   if (!flags.report.empty()) CheckReport(flags);
+  CheckFiles(flags, request.recipe.Text("machine"));
   return request;
 }
 

@@ -78,14 +78,14 @@ WeightType ChooseWeights(const GenerateRequest& request,
   return WeightType::kBF16;
 }
 
-void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads) {
+void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads, int64_t held) {
   const RunBytes bytes = CountRunBytes(request, 0, ranks, threads);
   // Without a choice of weights the one that fits is taken.
   const int64_t weights = WanWeights::Bytes(
       request.transformer,
       WeightTypesOf(request.recipe, AskedWeights(request.recipe).value_or(WeightType::kBF16)));
   const auto need = static_cast<double>(kProgramBytes + weights + ranks * bytes.OwnTotal());
-  const auto available = static_cast<double>(AvailableBytes());
+  const auto available = static_cast<double>(AvailableBytes()) + static_cast<double>(held);
   if (kSureOf * need <= available) return;
   const bool tiling_helps =
       static_cast<double>(bytes.vae) > need / 4 && !request.recipe.IsOn("vae_tiling");

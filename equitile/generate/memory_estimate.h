@@ -35,7 +35,8 @@ int64_t AvailableBytes();
 WeightType ChooseWeights(const GenerateRequest& request,
                          const std::function<void(std::string_view)>& say);
 
-// Throws InputError where `ranks` ranks of this process surely need more than is free.
-void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads);
+// Throws InputError where `ranks` ranks of this process surely need more than is free; `held`: bytes
+// of weights that it has loaded before.
+void CheckMemory(const GenerateRequest& request, int32_t ranks, int threads, int64_t held = 0);
 
 }  // namespace equitile

@@ -303,6 +303,7 @@ Executor& Pipeline::Attention() {
 }
 
 const VaeWeights& Pipeline::Vae() {
+  const std::lock_guard lock(parts_->vae_mutex);
   const auto loaded = parts_->vae.find(options_.vae);
   if (loaded != parts_->vae.end()) return loaded->second;
   const TraceScope scope(options_.trace, RunEvent::Kind::kLoad);

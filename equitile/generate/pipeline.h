@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,11 +33,12 @@ namespace equitile {
 
 // Weights in memory. Pipelines of the same folder and type of weights may have one of these
 // together, also pipelines of different communicators in one process, as long as only one at a time
-// is called that may be the first to need a part.
+// is called that may be the first to need the transformer.
 struct LoadedParts {
   NodeCopy transformer_bytes;
   std::optional<WanWeights> transformer;
   std::map<Compute, VaeWeights> vae;  // by arithmetic
+  std::mutex vae_mutex;               // ranks that are threads may all need one
 };
 
 struct PipelineOptions {

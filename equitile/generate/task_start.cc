@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "equitile/base/checked_value.h"
@@ -125,6 +126,8 @@ class StartReader {
       const JsonValue root(record, name);
       const JsonValue stored = root["parameters"];
       Recipe wanted = ForTask(recipe_, task);
+      if (task.has_random_seed)  // as it was drawn then
+        wanted.Settle("seed", fmt::format("{}", stored["seed"].Integer(0, INT64_MAX)));
       if (!wanted.IsSettled("weights")) wanted.Settle("weights", stored["weights"].Text());
       if (const std::string target = stored["target"].Text();
           request_.options.allows_other_target ||

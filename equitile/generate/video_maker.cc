@@ -52,7 +52,7 @@ void VideoMaker::Prepare() {
   std::vector<std::string> prompts = {request_.config.negative_prompt};
   for (const GenerateTask& task : request_.tasks) prompts.push_back(task.prompt);
   rows_ = pipeline_.Encode(prompts, request_.config.text_rows);
-  pipeline_.Load();
+  if (rows_.empty() || !pipeline_.Load()) throw Error("interrupted while loading");
   pipeline_.Vae();
 }
 

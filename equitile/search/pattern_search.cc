@@ -42,9 +42,10 @@ CalibrationSetup SetupOf(const GenerateRequest& request, const SearchOptions& op
   setup.identity["objective"] = ObjectiveName(options.choice.objective);
   // The second look goes on with what the first has chosen.
   if (LooksTwice(options)) {
-    setup.identity["budget"] = fmt::format("{} of {}, {} ranges", options.choice.target_value,
-                                           TargetName(options.choice.target),
-                                           static_cast<int>(options.choice.step_ranges));
+    setup.identity["budget"] = fmt::format(
+        "{} of {}, {} ranges, for {} ranks, machine {}", options.choice.target_value,
+        TargetName(options.choice.target), static_cast<int>(options.choice.step_ranges),
+        options.for_ranks, request.recipe.Text("machine_hash"));
   }
   setup.identity["turns"] = fmt::format("{}", TurnsFor(options, std::ssize(request.tasks)));
   // Where choices steer the walk, what they are made by decides what is found.
@@ -259,12 +260,15 @@ class PatternSearch {
     if (!MakeVideos(kChoosing, request_, options_.choosing, finalists, record_.choosing))
       return run_.Interrupted(fmt::format("while {}", kChoosing));
     const std::vector<ValidationResult>& results = record_.choosing.results;
-    uint64_t best = 0;
-    for (size_t i = 0; i < results.size() && comm_.rank() == 0; ++i) {
-      candidates[i].psnr = results[i].MeanPsnr();
-      if (*candidates[i].psnr > *candidates[best].psnr) best = i;
+    // The same on every rank: it goes into the file, by which its videos are known again.
+    std::vector<double> psnr(results.size());
+    for (size_t i = 0; i < psnr.size() && comm_.rank() == 0; ++i) psnr[i] = results[i].MeanPsnr();
+    comm_.Broadcast(std::as_writable_bytes(std::span(psnr)), 0);
+    size_t best = 0;
+    for (size_t i = 0; i < psnr.size(); ++i) {
+      candidates[i].psnr = psnr[i];
+      if (psnr[i] > psnr[best]) best = i;
     }
-    comm_.Broadcast(std::as_writable_bytes(std::span(&best, 1)), 0);
     KeepFrames(options_.choosing.front(), results[best], outcome);
     const auto to_front = [best](auto& list) {
       std::rotate(list.begin(), list.begin() + static_cast<int64_t>(best),

@@ -164,7 +164,9 @@ void CheckSparsity(const SparsityOptions& options, int64_t steps, int64_t layers
   if (options.masks) {
     const int64_t first = std::max(options.ComputedSteps(), EasyCacheOptions::kLeastFirstSteps);
     const Range skippable = options.cache_bound ? Range{first, steps - 1} : Range{};
-    options.masks->CheckCovers({warm_up.dense_steps, steps}, layers, skippable);
+    options.masks->CheckCovers(
+        {warm_up.dense_steps, steps - (warm_up.dense_last_step ? 1 : 0)}, layers,
+        {.skippable = skippable, .dense_layers = warm_up.dense_layers});
   }
 }
 

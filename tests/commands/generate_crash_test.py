@@ -257,6 +257,15 @@ def test_interrupted_in_the_second_of_three_videos(start, equitile, tmp_path):
     assert again.err.count("is there already") == 2 and again.out.startswith("c-0002.mp4: ")
 
 
+def test_finished_videos_of_random_seeds_are_not_made_again(equitile, tmp_path):
+    (tmp_path / "p.txt").write_text("a red circle\na blue ring\n")
+    flags = ["-m", MINI, "--prompts", "p.txt", "-o", "b.mp4", *SMALL]
+    made(equitile("generate", *flags))
+    before = [sha256(tmp_path / f"b-000{number}.mp4") for number in (1, 2)]
+    assert made(equitile("generate", *flags, "--resume")).err.count("is there already") == 2
+    assert [sha256(tmp_path / f"b-000{number}.mp4") for number in (1, 2)] == before
+
+
 def test_checkpoints_that_cannot_be_used(generate, tmp_path):
     made(generate("--save-latents", "a.st", "--keep-checkpoint", *SMALL))
     good = (tmp_path / "a.st.ckpt").read_bytes()

@@ -273,3 +273,20 @@ def test_no_prompt_is_in_two_files():
 def test_mistakes(search, flags, mention):
     outcome = search(*(["-o", "p.json"] if "-o" not in flags else []), *flags)
     assert outcome.code == 2 and mention in outcome.err and outcome.out == "", outcome.err
+
+
+def test_nothing_that_it_reads_is_written_over(search, tmp_path):
+    for flags in (["-o", "prompts.txt"], ["-o", "p.json", "--report", "machine.json"]):
+        outcome = search("--count", 1, *flags)
+        assert outcome.code == 2 and f"{flags[-1]}: is read by this search; write to another name" in outcome.err
+    (tmp_path / "p.json.ckpt").write_text("notes")
+    outcome = search("--count", 1, "-o", "p.json")
+    assert outcome.code == 2 and "p.json.ckpt: is not a checkpoint, and one would be written there" in outcome.err
+    assert (tmp_path / "p.json.ckpt").read_text() == "notes"
+
+
+def test_a_folder_of_masks_may_end_in_a_slash(search, tmp_path):
+    outcome = search("--count", 1, "--objective", "sta", "--density", 0.5, "--compute", "int8", "-o", "masks/")
+    assert outcome.code == 0, outcome.err
+    assert "heads are tried and timed with attention in f32, not int8" in outcome.err
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["machine.json", "masks", "prompts.txt"]

@@ -1,5 +1,5 @@
 // Tokens of a linear layer as integers with a scale per token: rounded once per call, before its
-// tiles. Internal to the room: linear/linear.cc calls it.
+// tiles. Internal to the room: linear.cc calls it.
 #pragma once
 
 #include <cstdint>

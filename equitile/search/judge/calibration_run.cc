@@ -101,6 +101,7 @@ void CalibrationRun::TakeTimes(const SourceState& parts) {
 // Everything that decides what is recorded.
 std::map<std::string, std::string> CalibrationRun::Identity() const {
   auto identity = recipe_.BitsIdentity();
+  if (!weights_.empty()) identity["weights"] = weights_;
   std::string prompts;
   for (const GenerateTask& task : request_.tasks)
     prompts += fmt::format("{}\t{}\n", task.seed, task.prompt);
@@ -110,11 +111,18 @@ std::map<std::string, std::string> CalibrationRun::Identity() const {
   return identity;
 }
 
+WeightType CalibrationRun::OwnWeights() const {
+  return weights_.empty() ? ChooseWeights(request_, tools_.listener.remark)
+                          : ParseWeightType(weights_);
+}
+
 bool CalibrationRun::Begin(const CalibrationState& state) {
   if (comm_.size() > 1 && !comm_.simulated()) pool_.SetPoll([this] { comm_.Poll(); });
   SourceState parts;
   if (Leads() && setup_.resumes) {
     resume_ = ReadRunCheckpoint(setup_.checkpoint);
+    const std::string& weights = resume_->identity["weights"];
+    if (!recipe_.IsSettled("weights") && weights != "auto") weights_ = weights;  // as chosen then
     CheckSameRun(setup_.checkpoint, *resume_, Identity());
     last_ = *resume_;
     parts = std::move(resume_->sparsity);
@@ -133,8 +141,8 @@ bool CalibrationRun::Begin(const CalibrationState& state) {
     TakeTimes(parts);
     state.set(parts);
   }
-  const WeightType weights = AgreeOnWeights(
-      comm_, Leads() ? ChooseWeights(request_, tools_.listener.remark) : WeightType::kF32);
+  const WeightType weights = AgreeOnWeights(comm_, Leads() ? OwnWeights() : WeightType::kF32);
+  weights_ = WeightTypeName(weights);
   PipelineOptions options = PipelineOptionsOf(request_, weights);
   options.stop_requested = tools_.stop_requested;
   options.parts = parts_;

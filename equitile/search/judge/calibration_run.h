@@ -18,6 +18,7 @@
 #include "equitile/generate/pipeline.h"
 #include "equitile/generate/request.h"
 #include "equitile/generate/run_checkpoint.h"
+#include "equitile/kernel/linear/weight_type.h"
 #include "equitile/plan/predict/machine.h"
 #include "equitile/sparsity/source/mask_source.h"
 #include "equitile/sparsity/source/source_context.h"
@@ -130,6 +131,7 @@ class CalibrationRun {
 
   bool Leads() const { return comm_.rank() == 0; }
   std::map<std::string, std::string> Identity() const;
+  WeightType OwnWeights() const;  // the checkpoint's, else by what is free now
   int64_t PromptsOf(const CalibrationPass& pass) const {
     return pass.prompts > 0 ? pass.prompts : Prompts();
   }
@@ -164,6 +166,7 @@ class CalibrationRun {
   std::optional<RunCheckpoint> resume_;  // rank 0: where the group under way goes on
   RunCheckpoint last_;                   // rank 0: the last one, read or written
   bool resumes_finished_group_ = false;
+  std::string weights_;  // the transformer's, once chosen
   std::optional<Machine> machine_;
   std::shared_ptr<LoadedParts> parts_ = std::make_shared<LoadedParts>();
   std::unique_ptr<Pipeline> pipeline_;

@@ -190,7 +190,8 @@ std::string WhyNotTrusted(const ValidationResult& result, size_t own_videos) {
 bool Validate(const ValidationJob& job, std::span<const PatternFile> files, Communicator& comm,
               ThreadPool& pool, const SearchTools& tools, std::vector<ValidationResult>& results) {
   results.resize(files.size());
-  const size_t first = results.front().psnr.size();
+  uint64_t first = results.front().psnr.size();
+  comm.Broadcast(std::as_writable_bytes(std::span(&first, 1)), 0);
   if (first >= job.tasks.size()) return true;
   Makers makers(job, files, comm, pool, tools);
   for (size_t task = first; task < job.tasks.size(); ++task) {

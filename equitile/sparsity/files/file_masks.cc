@@ -112,15 +112,15 @@ int64_t MaskTable::DenseSteps() const {
   }
 }
 
-void MaskTable::CheckCovers(Range steps, int64_t layers, Range skippable) const {
+void MaskTable::CheckCovers(Range steps, int64_t layers, const MayLack& lacks) const {
   for (const Entry& entry : entries_) {
     if (entry.layer.value_or(0) < layers) continue;
     throw InputError("[sparsity] {}: a mask for layer {}; the model has {} layers, counted from 0",
                      names_[entry.file], *entry.layer, layers);
   }
   for (int64_t step = steps.begin; step < steps.end; ++step) {
-    if (skippable.Contains(step) && !HasStep(step)) continue;
-    for (int64_t layer = 0; layer < layers; ++layer) {
+    if (lacks.skippable.Contains(step) && !HasStep(step)) continue;
+    for (int64_t layer = lacks.dense_layers; layer < layers; ++layer) {
       if (Find(step, layer) != nullptr) continue;
       throw InputError(
           "[sparsity] {}: no mask for step {}, layer {} (counted from 0); every layer of every "

@@ -26,9 +26,14 @@ class MaskTable {
   // A mask of one batch item repeated (WithBatch).
   MaskTable ForBatch(int64_t batch) const;
 
-  // Throws InputError that names the first step and layer without a mask. A step of `skippable`
-  // may be without any: a run that skips steps writes none for them.
-  void CheckCovers(Range steps, int64_t layers, Range skippable = {}) const;
+  // What needs no mask: steps of `skippable`, none of which a run that skips steps writes, and the
+  // first layers.
+  struct MayLack {
+    Range skippable;
+    int64_t dense_layers = 0;
+  };
+  // Throws InputError that names the first step and layer without a mask.
+  void CheckCovers(Range steps, int64_t layers, const MayLack& lacks) const;
   bool HasStep(int64_t step) const;  // a mask for any of its layers
   // From the first step on, those that have masks of their own, all of them dense.
   int64_t DenseSteps() const;

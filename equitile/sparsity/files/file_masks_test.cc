@@ -38,7 +38,7 @@ int64_t Which(const MaskTable& table, int64_t step, int64_t layer) {
 
 std::string Complaint(const MaskTable& table, Range steps, int64_t layers) {
   try {
-    table.CheckCovers(steps, layers);
+    table.CheckCovers(steps, layers, {});
     return "covered";
   } catch (const InputError& error) {
     return error.what();
@@ -71,7 +71,7 @@ TEST(MaskTable, OnlyWholeStepsMayBeMissingAndOnlyWhereStepsAreSkipped) {
   }
   const auto complaint = [&](Range skippable) {
     const MaskTable table(files, names);
-    return Refusal([&] { table.CheckCovers({0, 4}, 2, skippable); });
+    return Refusal([&] { table.CheckCovers({0, 4}, 2, {.skippable = skippable}); });
   };
   EXPECT_NE(complaint({}).find("m: no mask for step 2, layer 0"), std::string::npos);
   EXPECT_NE(complaint({0, 4}).find("m: no mask for step 3, layer 1"), std::string::npos);
@@ -86,6 +86,15 @@ TEST(MaskTable, OnlyWholeStepsMayBeMissingAndOnlyWhereStepsAreSkipped) {
   EXPECT_FALSE(table.HasStep(2));
   EXPECT_NE(Refusal([&] { table.At(2, 1); }).find("step 2, layer 1"), std::string::npos);
   EXPECT_EQ(MaskTable({File({BlockMask::Dense(kLanes, kBlocks)})}, {"m"}).DenseSteps(), 0);
+}
+
+TEST(MaskTable, DenseLayersNeedNoMasks) {
+  MaskFile file = File({Mask(0)});
+  file.layer = 1;
+  const MaskTable table({file}, {"m.npy"});
+  EXPECT_NE(Refusal([&] { table.CheckCovers({0, 3}, 2, {}); }).find("step 0, layer 0"),
+            std::string::npos);
+  EXPECT_EQ(Refusal([&] { table.CheckCovers({0, 3}, 2, {.dense_layers = 1}); }), "");
 }
 
 TEST(MaskTable, AxesCountFromTheGivenStepAndLayer) {

@@ -104,8 +104,10 @@ PatternMasks::Part& PatternMasks::At(double sigma, int32_t layer) {
   part.filled = Filled(part.modes);
   const std::string prefix = PrefixOf(range, layer);
   SourceState own;
-  for (const auto& [name, bytes] : restored_) {
-    if (name.starts_with(prefix)) own[name.substr(prefix.size())] = bytes;
+  for (auto entry = restored_.lower_bound(prefix);
+       entry != restored_.end() && entry->first.starts_with(prefix);
+       entry = restored_.erase(entry)) {
+    own[entry->first.substr(prefix.size())] = std::move(entry->second);
   }
   part.filled->Restore(own);
   return part;
@@ -128,7 +130,7 @@ int64_t PatternMasks::Bytes() const {
 }
 
 SourceState PatternMasks::State() const {
-  SourceState state;
+  SourceState state = restored_;
   for (const auto& [key, part] : parts_) {
     if (!part.filled) continue;
     for (auto& [name, bytes] : part.filled->State())

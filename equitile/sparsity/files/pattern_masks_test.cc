@@ -144,6 +144,7 @@ TEST(PatternMasks, ByErrorTheyGoOnFromACheckpoint) {
   world.Call(comm, 0, 1, nullptr,
              [&](const SelfAttentionCall& call) { made = before.MaskFor(call); });
   after.Restore(before.State());
+  EXPECT_EQ(after.State(), before.State());  // also what nobody has asked for since
   const LayerWorld other{test, 2};
   other.Call(comm, 1, 1, nullptr,
              [&](const SelfAttentionCall& call) { restored = after.MaskFor(call); });
