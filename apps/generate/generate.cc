@@ -17,11 +17,11 @@ namespace {
 constexpr const char* kExamples =
     "Examples:\n"
     "  equitile generate -p \"a red circle bounces on a black background\" -o circle.mp4\n"
-    "  equitile generate -p \"a big yellow star spins\" -o star.mp4 -W 128 -H 128 --steps 10\n"
+    "  equitile generate -p \"a big yellow star grows\" -o star.mp4 -W 128 -H 128 --steps 10\n"
     "  equitile generate -p \"a blue ring orbits\" -o ring.webm --fps 24 --crf 30\n"
     "  equitile generate -p \"a white square grows\" -o square.mp4 --quality draft  # faster\n"
     "  equitile generate -p \"a green cross\" -o cross.png --video-frames 1  # a picture\n"
-    "  equitile generate -p \"a big yellow star spins\" -o star.mp4 --resume  # after a crash\n"
+    "  equitile generate -p \"a big yellow star grows\" -o star.mp4 --resume  # after a crash\n"
     "  equitile generate --from circle.mp4 -o again.mp4  # the same bits again\n"
     "  equitile generate -m Wan2.1-T2V-1.3B-Diffusers --dry-run  # what it would cost\n"
     "  equitile generate --config slow.toml -p \"a white square grows\" -o square.mp4\n"

@@ -21,9 +21,10 @@ def held_out():
 
 def pictures():
     """{file: flags of each of its strips}, as README gives the commands."""
-    circle, star = ["-p", "a big red circle bounces on a black background", "-s", 1], ["-p", "a big yellow star spins"]
-    return {"circle.png": [circle],
-            "sparse.png": [star, [*star, "--attention", "predict", "--cache", "easy"]],
+    star = ["-p", "a big yellow star grows on a navy background", "-s", 1]
+    triangle = ["-p", "a small orange triangle moves right on a navy background", "-s", 2]
+    return {"star.png": [star],
+            "sparse.png": [triangle, [*triangle, "--attention", "predict", "--cache", "easy"]],
             "presets.png": [[*held_out(), "--quality", preset] for preset in PRESETS]}
 
 

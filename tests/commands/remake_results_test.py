@@ -517,7 +517,7 @@ def test_one_call_makes_all_pictures(tmp_path):
     made = {path.name: picture.read_png(path) for path in tmp_path.iterdir()}
     assert {name: image.shape for name, image in made.items()} == {
         name: (16 * rows + picture.GAP * (rows - 1), 32 * 7 + 6 * picture.GAP, 3)
-        for name, rows in (("circle.png", 1), ("sparse.png", 2), ("presets.png", 4))}
+        for name, rows in (("star.png", 1), ("sparse.png", 2), ("presets.png", 4))}
 
 
 def test_every_preset_has_a_row(program):
@@ -527,7 +527,7 @@ def test_every_preset_has_a_row(program):
 
 def test_pictures_are_of_the_commands_that_readme_gives():
     readme = (ROOT / "README.md").read_text()
-    for name in "circle.png", "sparse.png":
+    for name in "star.png", "sparse.png":
         for flags in picture.pictures()[name]:
             words = " ".join(f'"{word}"' if " " in str(word) else str(word) for word in flags)
             assert f"scripts/run generate {words} -o" in readme, words
