@@ -184,7 +184,7 @@ def seen_section(data):
             beside = interval(fact["seen"]["shape"] - fact["dense_seen"]["shape"] for fact in facts.values())
             rows.append(row(f"`{label}`", shapes(its), within(beside, 3), its))
     return rows and ("## What is seen in them\n\nHow much of the ideal shape is there (1: all of it; *beside dense*: the difference, paired by prompt), and the parts of the prompts whose colour and motion are right, as "
-                     "[judge.py](../../models/wan-mini/training/judge.py) scores every sixth frame: means over the prompts of a single object, a substitute for VBench's image quality and subject consistency.\n\n" +
+                     "[the small model's judge](../../models/wan-mini/training/judge.py) scores every sixth frame: means over the prompts of a single object, a substitute for VBench's image quality and subject consistency.\n\n" +
                      table(["", "shape", "beside dense", "colour", "motion", "prompts"], rows))
 
 
