@@ -20,7 +20,7 @@ SIZE = f"-m {MINI} -W 128 -H 96 --video-frames 17 -t 1"  # 5 x 6 x 8 tokens: fou
 SHORT = f"{SIZE} --steps 3"
 SPARSE = ["predict", "predict:mass=0.5,tail=none", "observe:error=0.05", "observe:mass=0.6", "pattern:p.json", "pattern+predict:p.json,mass=0.4", "svg",
           "radial", "sta", "sparge", "window:spatial", "window:temporal"]
-WATCHDOG = 4  # seconds; below the time after which TCP itself gives a pulled cable up
+WATCHDOG = 8  # seconds; below the time after which TCP itself gives a pulled cable up, and more than a node is silent on busy cores
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -125,7 +125,7 @@ def test_a_pulled_cable_is_named_and_the_run_goes_on(equitile, start, tmp_path):
     while "no sign of life" not in (line := job.stderr.readline()):
         assert line, "it ended without a word about the lost rank"
     named = time.monotonic() - pulled
-    assert re.search(r"equitile: rank 1\b.*no sign of life for 4 s \(noticed by rank 0\)", line), line
+    assert re.search(rf"equitile: rank 1\b.*no sign of life for {WATCHDOG} s \(noticed by rank 0\)", line), line
     assert WATCHDOG - 1 < named < WATCHDOG + 15, named
     job.communicate(timeout=60)
     assert job.returncode != 0 and not (tmp_path / "cut.st").exists()
