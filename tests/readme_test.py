@@ -35,7 +35,7 @@ def test_every_command_runs(tmp_path):
         done = subprocess.run([os.environ["EQUITILE"], words[1], *small, *words[2:]], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, f"{shlex.join(words)}\n{done.stderr}"
         assert "warning" not in done.stderr, f"{shlex.join(words)}\n{done.stderr}"
-    assert (tmp_path / "ring.mp4").read_bytes() == (tmp_path / "again.mp4").read_bytes()
+    assert (tmp_path / "triangle.mp4").read_bytes() == (tmp_path / "again.mp4").read_bytes()
 
 
 @pytest.mark.parametrize("block", blocks("python"))

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "apps/cli/command_line.h"
@@ -52,6 +53,19 @@ GenerateFlags ParseSide(const std::string& text) {
   return flags;
 }
 
+// Lines of the prompts' file that have seeds of their own keep them.
+void TellOfUnusedSeed(const CompareSide& side) {
+  const std::vector<std::string> words = SplitWords(side.flags);
+  const bool is_given = std::ranges::any_of(words, [](const std::string& word) {
+    return word == "-s" || word == "--seed" || word.starts_with("--seed=");
+  });
+  const auto seed = static_cast<uint64_t>(side.request.recipe.Integer("seed"));
+  if (is_given && side.request.tasks.front().seed != seed) {
+    Remark(fmt::format("--{}: --seed {} does not count where lines have seeds of their own",
+                       side.name, seed));
+  }
+}
+
 CompareSide MakeSide(const std::string& name, const std::string& text, const std::string& prompts) {
   try {
     GenerateFlags flags = ParseSide(text);
@@ -59,6 +73,7 @@ CompareSide MakeSide(const std::string& name, const std::string& text, const std
     flags.options.files = VideoFiles::kNone;
     CompareSide side{0, name, text, RequestOf(flags), flags.ranks, WeightType::kF32};
     side.weights = ChooseWeights(side.request, Remark);
+    TellOfUnusedSeed(side);
     return side;
   } catch (const InputError& error) {
     throw InputError("--{}: {}", name, error.what());

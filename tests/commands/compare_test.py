@@ -231,3 +231,12 @@ def test_bad_files_of_prompts(equitile, tmp_path):
     assert "--a" not in outcome.err
     equitile("compare", "--a", TINY, "--b", TINY).must_be_refused("--prompts")
     equitile("compare", "a.mp4").must_be_refused("two videos")
+
+
+def test_seeds_of_lines_count_more_than_a_flag(equitile, tmp_path):
+    flags = f"-m {MINI} -W 64 -H 48 --video-frames 1 --steps 1"
+    for lines, says in (("7\ta star\n", True), ("a star\n", False)):
+        (tmp_path / "p.txt").write_text(lines)
+        outcome = equitile("compare", "--prompts", "p.txt", "--a", flags, "--b", f"{flags} --seed 3")
+        assert outcome.code == 0, outcome.err
+        assert ("--b: --seed 3 does not count where lines have seeds of their own" in outcome.err) == says
