@@ -158,7 +158,7 @@ def test_interrupt_writes_a_checkpoint_and_says_how_to_go_on(generate, start, tm
 @needs_mpirun
 def test_ctrl_c_under_mpirun_says_how_to_go_on(generate, start, tmp_path):
     """mpirun kills its processes a second after it has told them: no time to end in order."""
-    longer = ["100" if word == 25 else word for word in LONG]  # mpirun takes its time to pass the signal on
+    longer = ["300" if word == 25 else word for word in LONG]  # mpirun takes its time to pass the signal on
     code, out, err = strike(lambda: start("-o", "a.mp4", *longer, launcher=ON_TWO), (tmp_path / "a.mp4.ckpt").exists, interrupt,
                             tmp_path / "a.mp4")
     said = [line for line in err.splitlines() if line.startswith("equitile: interrupted")]
