@@ -55,15 +55,13 @@ GenerateFlags ParseSide(const std::string& text) {
 
 // Lines of the prompts' file that have seeds of their own keep them.
 void TellOfUnusedSeed(const CompareSide& side) {
-  const std::vector<std::string> words = SplitWords(side.flags);
-  const bool is_given = std::ranges::any_of(words, [](const std::string& word) {
-    return word == "-s" || word == "--seed" || word.starts_with("--seed=");
-  });
-  const auto seed = static_cast<uint64_t>(side.request.recipe.Integer("seed"));
-  if (is_given && side.request.tasks.front().seed != seed) {
-    Remark(fmt::format("--{}: --seed {} does not count where lines have seeds of their own",
-                       side.name, seed));
-  }
+  const Recipe& recipe = side.request.recipe;
+  if (recipe.SourceOf("seed") != Recipe::Source::kGiven) return;
+  auto wanted = static_cast<uint64_t>(recipe.Integer("seed"));
+  const auto is_own = [&](const GenerateTask& task) { return task.seed != wanted++; };
+  if (!std::ranges::any_of(side.request.tasks, is_own)) return;
+  Remark(fmt::format("--{}: --seed {} does not count where lines have seeds of their own",
+                     side.name, recipe.Integer("seed")));
 }
 
 CompareSide MakeSide(const std::string& name, const std::string& text, const std::string& prompts) {

@@ -133,9 +133,7 @@ void CheckFiles(const SearchFlags& flags, const std::string& machine) {
       throw InputError("{}: is read by this search; write to another name", written);
     }
   }
-  const std::string checkpoint = flags.output + ".ckpt";
-  if (!std::filesystem::is_regular_file(checkpoint, ignored) || IsRunCheckpoint(checkpoint)) return;
-  throw InputError("{}: is not a checkpoint, and one would be written there", checkpoint);
+  CheckCheckpointPlace(flags.output + ".ckpt");
 }
 
 // So many of the prompts, spread over the file: neighbours are often alike.

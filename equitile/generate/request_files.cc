@@ -64,16 +64,6 @@ void CheckSidecar(const fs::path& path) {
       path.string());
 }
 
-// So is the checkpoint, which goes with the end of the run.
-void CheckCheckpoint(const fs::path& path) {
-  std::error_code error;
-  if (path.empty() || !fs::is_regular_file(path, error) || IsRunCheckpoint(path)) return;
-  throw InputError(
-      "{}: is not a checkpoint of this program, and one would be written there; move it, or give "
-      "the video another name",
-      path.string());
-}
-
 // And the preview, which is ours beside other files of ours.
 void CheckPreview(const GenerateTask& task) {
   std::error_code error;
@@ -147,7 +137,7 @@ void CheckFiles(const GenerateRequest& request) {
     writes(task.checkpoint, "the checkpoint");
     // One to go on from is read anyway, and what is wrong with it is said there.
     const bool is_read = request.options.resumes && request.options.resume.empty();
-    if (!is_read) CheckCheckpoint(task.checkpoint);
+    if (!is_read) CheckCheckpointPlace(task.checkpoint);
     writes(task.sidecar, "the parameters of the run");
     CheckSidecar(task.sidecar);
     writes(task.perf_dump, "the seconds of the run");

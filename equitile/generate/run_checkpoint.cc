@@ -167,6 +167,15 @@ bool IsRunCheckpoint(const std::filesystem::path& path) {
   }
 }
 
+void CheckCheckpointPlace(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) || IsRunCheckpoint(path)) return;
+  throw InputError(
+      "{}: is not a checkpoint of this program, and one would be written there; move it, or write "
+      "to another name",
+      path.string());
+}
+
 RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::filesystem::path& path) {
   const Texts& metadata = file.metadata;
   const auto format = metadata.find("format");

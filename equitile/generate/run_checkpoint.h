@@ -46,6 +46,9 @@ RunCheckpoint ParseRunCheckpoint(const SafetensorsHeader& file, const std::files
 // Whether a file is one, of whatever version, whole or damaged.
 bool IsRunCheckpoint(const std::filesystem::path& path);
 
+// Throws InputError where a checkpoint would take the place of another file.
+void CheckCheckpointPlace(const std::filesystem::path& path);
+
 // What such a file should say under "checksum".
 std::string RunChecksum(const SafetensorsHeader& file);
 

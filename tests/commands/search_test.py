@@ -281,7 +281,7 @@ def test_nothing_that_it_reads_is_written_over(search, tmp_path):
         assert outcome.code == 2 and f"{flags[-1]}: is read by this search; write to another name" in outcome.err
     (tmp_path / "p.json.ckpt").write_text("notes")
     outcome = search("--count", 1, "-o", "p.json")
-    assert outcome.code == 2 and "p.json.ckpt: is not a checkpoint, and one would be written there" in outcome.err
+    assert outcome.code == 2 and "p.json.ckpt: is not a checkpoint of this program, and one would be written there" in outcome.err
     assert (tmp_path / "p.json.ckpt").read_text() == "notes"
 
 

@@ -1,5 +1,5 @@
-// Blocks of a convolution on one thread: the part that sees SIMD. Internal to this part; callers use
-// conv3d.h, which cuts calls into blocks and hands them to threads.
+// Blocks of a convolution on one thread: the part that sees SIMD. Internal to this part; callers
+// use conv3d.h, which cuts calls into blocks and hands them to threads.
 #pragma once
 
 #include <cstdint>

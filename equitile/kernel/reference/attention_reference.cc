@@ -87,8 +87,8 @@ std::vector<double> UnitsOf(std::span<const double> x, std::span<const double> c
   return units;
 }
 
-// How far a weight in integers is off, relative: by its polynomial (attention_int_weights-inl.h); of
-// int8 by half a step of its z, 1 / 128 of a power of two (attention_short_weights-inl.h).
+// How far a weight in integers is off, relative: by its polynomial (attention_int_weights-inl.h);
+// of int8 by half a step of its z, 1 / 128 of a power of two (attention_short_weights-inl.h).
 double WeightError(Compute compute) { return compute == Compute::kInt8 ? 5.5e-3 : 8e-5; }
 
 // What rounding the weights of a row's keys does to its output, absolute and not yet divided by

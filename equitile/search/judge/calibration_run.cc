@@ -101,7 +101,7 @@ void CalibrationRun::TakeTimes(const SourceState& parts) {
 // Everything that decides what is recorded.
 std::map<std::string, std::string> CalibrationRun::Identity() const {
   auto identity = recipe_.BitsIdentity();
-  if (!weights_.empty()) identity["weights"] = weights_;
+  if (weights_) identity["weights"] = WeightTypeName(*weights_);
   std::string prompts;
   for (const GenerateTask& task : request_.tasks)
     prompts += fmt::format("{}\t{}\n", task.seed, task.prompt);
@@ -111,18 +111,13 @@ std::map<std::string, std::string> CalibrationRun::Identity() const {
   return identity;
 }
 
-WeightType CalibrationRun::OwnWeights() const {
-  return weights_.empty() ? ChooseWeights(request_, tools_.listener.remark)
-                          : ParseWeightType(weights_);
-}
-
 bool CalibrationRun::Begin(const CalibrationState& state) {
   if (comm_.size() > 1 && !comm_.simulated()) pool_.SetPoll([this] { comm_.Poll(); });
   SourceState parts;
   if (Leads() && setup_.resumes) {
     resume_ = ReadRunCheckpoint(setup_.checkpoint);
     const std::string& weights = resume_->identity["weights"];
-    if (!recipe_.IsSettled("weights") && weights != "auto") weights_ = weights;  // as chosen then
+    if (!recipe_.IsSettled("weights") && weights != "auto") weights_ = ParseWeightType(weights);
     CheckSameRun(setup_.checkpoint, *resume_, Identity());
     last_ = *resume_;
     parts = std::move(resume_->sparsity);
@@ -141,9 +136,9 @@ bool CalibrationRun::Begin(const CalibrationState& state) {
     TakeTimes(parts);
     state.set(parts);
   }
-  const WeightType weights = AgreeOnWeights(comm_, Leads() ? OwnWeights() : WeightType::kF32);
-  weights_ = WeightTypeName(weights);
-  PipelineOptions options = PipelineOptionsOf(request_, weights);
+  if (Leads() && !weights_) weights_ = ChooseWeights(request_, tools_.listener.remark);
+  weights_ = AgreeOnWeights(comm_, weights_.value_or(WeightType::kF32));
+  PipelineOptions options = PipelineOptionsOf(request_, *weights_);
   options.stop_requested = tools_.stop_requested;
   options.parts = parts_;
   pipeline_ = std::make_unique<Pipeline>(request_.folder, comm_, pool_, std::move(options));

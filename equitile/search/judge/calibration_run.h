@@ -131,7 +131,6 @@ class CalibrationRun {
 
   bool Leads() const { return comm_.rank() == 0; }
   std::map<std::string, std::string> Identity() const;
-  WeightType OwnWeights() const;  // the checkpoint's, else by what is free now
   int64_t PromptsOf(const CalibrationPass& pass) const {
     return pass.prompts > 0 ? pass.prompts : Prompts();
   }
@@ -166,7 +165,7 @@ class CalibrationRun {
   std::optional<RunCheckpoint> resume_;  // rank 0: where the group under way goes on
   RunCheckpoint last_;                   // rank 0: the last one, read or written
   bool resumes_finished_group_ = false;
-  std::string weights_;  // the transformer's, once chosen
+  std::optional<WeightType> weights_;  // the checkpoint's, else chosen by what is free
   std::optional<Machine> machine_;
   std::shared_ptr<LoadedParts> parts_ = std::make_shared<LoadedParts>();
   std::unique_ptr<Pipeline> pipeline_;

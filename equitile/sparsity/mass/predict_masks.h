@@ -1,5 +1,5 @@
-// `predict` by mass: masks from means of strips of 16 queries and keys, the blocks that hold a given
-// share of the predicted attention, of a row or of a layer. By error: error_masks.h.
+// `predict` by mass: masks from means of strips of 16 queries and keys, the blocks that hold a
+// given share of the predicted attention, of a row or of a layer. By error: error_masks.h.
 #pragma once
 
 #include <cstdint>
